@@ -15,7 +15,8 @@
 
 /* ---- files of sysfs and proc ---- */
 
-/* Reads a small file whole; false where there is none. Plain open and read: what stands in for sysfs answers those. */
+/* Reads a small file whole; false where there is none. Plain open and read: what stands in for
+ * sysfs answers those. */
 static bool read_text(const char *root, const char *file, char *text, size_t size)
 {
 	char path[PATH_MAX];
@@ -35,7 +36,8 @@ static bool read_text(const char *root, const char *file, char *text, size_t siz
 	return true;
 }
 
-/* Reads a file that holds a list of CPUs: how many, 0 where it is empty, -ENOENT where there is none, or -EINVAL. */
+/* Reads a file that holds a list of CPUs: how many, 0 where it is empty, -ENOENT where there is
+ * none, or -EINVAL. */
 static int read_cpulist(const char *root, const char *file, int *cpus)
 {
 	char text[4096];
@@ -48,7 +50,8 @@ static int read_cpulist(const char *root, const char *file, int *cpus)
 		return 0;
 	n = vbn__cpulist_parse(text, cpus, TOPO_MAX_CPUS, &why);
 	if (n < 0)
-		return fail(EINVAL, "topology: cannot read %s/%s as a list of CPUs: %s; correct the tree under that root",
+		return fail(EINVAL,
+			"topology: cannot read %s/%s as a list of CPUs: %s; correct the tree under that root",
 			root ? root : "", file, why);
 	return n;
 }
@@ -98,7 +101,8 @@ static int parse_range(const char **text, int *first, int *last, const char **wh
 	return 0;
 }
 
-static int add_range(cpu_set_t *seen, int first, int last, int *cpus, int n, int max_cpus, const char **why)
+static int add_range(
+	cpu_set_t *seen, int first, int last, int *cpus, int n, int max_cpus, const char **why)
 {
 	for (int cpu = first; cpu <= last; cpu++) {
 		if (CPU_ISSET((size_t)cpu, seen)) {
@@ -177,7 +181,8 @@ static int read_affinity(cpu_set_t *allowed)
 	unsigned long mask[KERNEL_CPUS / 8 / sizeof(unsigned long)] = {0};
 
 	if (sched_getaffinity(0, sizeof(mask), (cpu_set_t *)(void *)mask))
-		return fail(errno, "topology: cannot read the CPUs this thread may use: sched_getaffinity: %s; allow that call",
+		return fail(errno,
+			"topology: cannot read the CPUs this thread may use: sched_getaffinity: %s; allow that call",
 			strerror(errno));
 	memcpy(allowed, mask, sizeof(*allowed));
 	return 0;
@@ -210,12 +215,14 @@ static int read_allowed_list(const char *root, int *cpus)
 		*end = '\0';
 	n = vbn__cpulist_parse(at, cpus, TOPO_MAX_CPUS, &why);
 	if (n < 0)
-		return fail(EINVAL, "topology: cannot read %s of %s/proc/self/status: %s; correct the tree under that root", key,
-			root, why);
+		return fail(EINVAL,
+			"topology: cannot read %s of %s/proc/self/status: %s; correct the tree under that root",
+			key, root, why);
 	return n;
 }
 
-/* A machine described under a root: what is online there and allowed there; what it does not say is no bound. */
+/* A machine described under a root: what is online there and allowed there; what it does not say is
+ * no bound. */
 static int read_described_cpus(const char *root, cpu_set_t *allowed)
 {
 	int cpus[TOPO_MAX_CPUS];
@@ -304,7 +311,8 @@ int vbn__topo_device_node(const char *root, const char *class_path)
 	char file[PATH_MAX], text[32], *end;
 	long node;
 
-	if (snprintf(file, sizeof(file), "sys/%s/device/numa_node", class_path) >= (int)sizeof(file))
+	if (snprintf(file, sizeof(file), "sys/%s/device/numa_node", class_path) >=
+		(int)sizeof(file))
 		return -1;
 	if (!read_text(root, file, text, sizeof(text)))
 		return -1;

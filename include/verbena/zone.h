@@ -1,0 +1,63 @@
+/* verbena/zone.h - a zone: a run of pages of one size on one NUMA node, for pools
+ *
+ * A zone is one mapping, bound to its node and populated before vbn_zone_create() returns, so that
+ * a worker never takes a page fault on it. It is registered once for each port that uses it, for
+ * local access only: what peers may touch is an export (verbena/export.h), never a zone. Nothing of
+ * it has a name in a file system, so nothing is left behind.
+ */
+#ifndef VERBENA_ZONE_H
+#define VERBENA_ZONE_H
+
+#include <stddef.h>
+#include <verbena/mode.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct vbn_zone;
+
+enum vbn_pages {
+	VBN_PAGES_AUTO,        /* 2 MiB, else transparent huge pages, else plain pages */
+	VBN_PAGES_PLAIN,       /* what sysconf(_SC_PAGESIZE) says */
+	VBN_PAGES_TRANSPARENT, /* plain, with huge pages where the kernel has some to give */
+	VBN_PAGES_2M,
+	VBN_PAGES_1G,
+};
+
+struct vbn_zone_conf {
+	size_t size;           /* bytes wanted; rounded up to a page */
+	struct vbn_num node;   /* NUMA node, which all pages then lie on; default: the calling
+				  thread's, which is preferred */
+	enum vbn_pages pages;  /* an explicit one is taken or the call fails */
+	enum vbn_switch memfd; /* ON: backed by a memfd (to share by descriptor), else anonymous */
+	const char *name;      /* for reports; copied; default "zone" */
+};
+
+/* Maps, binds and populates. -ENOMEM: the pages asked for are not there (the sentence says how many
+ * the node needs and has); -EINVAL: no such node, or size 0; -ENOSPC: 256 zones exist. Any thread.
+ */
+int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **zone);
+
+/* Unmaps. Its pools must be gone (else the zone stays, and a sentence says so), and nothing of it
+ * may be in flight; ports that are open drop their registration of it. NULL is allowed. */
+void vbn_zone_destroy(struct vbn_zone *zone);
+
+/* "page size", "NUMA node" and "backing", requested against effective. Writes at most n and returns
+ * how many there are. */
+int vbn_zone_modes(const struct vbn_zone *zone, struct vbn_mode *modes, int n);
+
+/* Bytes of the mapping, and those free for pools: what lies behind the last one. */
+size_t vbn_zone_size(const struct vbn_zone *zone);
+size_t vbn_zone_free(const struct vbn_zone *zone);
+
+/* What one pool of this shape takes from a zone, so that a zone can be made for several; 0: the
+ * shape is out of range. */
+struct vbn_pool_conf;
+size_t vbn_pool_footprint(const struct vbn_pool_conf *conf);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

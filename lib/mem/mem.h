@@ -1,0 +1,194 @@
+/* mem.h - zones, pools, bufs: the memory that messages live in
+ *
+ * Lives here: mapping and binding pages, carving them into pools, the LIFO of bufs. May come in:
+ * base, libnuma. Knows no device: drivers ask a zone for its range and register it (vbn__zone_*).
+ * May touch it: everything above.
+ *
+ *     zone (one mapping, one node) = [ pool: struct | stack of pointers | bufs ][ pool … ] …
+ *
+ * Fast path here: pool_pop, pool_push. Owner: the pool's worker. Nothing else is called between
+ * poll and doorbell.
+ */
+#ifndef VBN_MEM_H
+#define VBN_MEM_H
+
+#include "base/base.h"
+
+#include <verbena/buf.h>
+#include <verbena/pool.h>
+#include <verbena/zone.h>
+
+#define MEM_MAX_ZONES 256
+#define MEM_MAX_POOLS 4096
+
+struct vbn_pool {
+	/* line 0: owner: the pool's worker, on every alloc and free */
+	struct vbn_buf **stack; /* n_free bufs that are home; one slot more than n_bufs, so that a
+				   free may store first and count after */
+	uint32_t n_free;
+	uint32_t n_bufs;
+	uint32_t headroom; /* a multiple of CACHE_LINE */
+	uint32_t data_size;
+	uint16_t id;      /* index in the table of pools, from 1 */
+	uint16_t zone_id; /* index in the table of zones, from 0 */
+	uint32_t stride;  /* bytes from one buf to the next */
+	uint64_t empty;   /* allocations refused; counter */
+	struct vbn_zone *zone;
+	uint8_t *first; /* the first buf */
+	/* line 1 and on: read only after creation */
+	bool own_zone cache_aligned;
+	size_t footprint; /* bytes of the zone from here: this struct, the stack, the bufs */
+	struct counter_set counters;
+	char name[32];
+#ifdef VBN_DEBUG_BUFS
+	struct buf_history *history; /* by buf: who allocated, who freed */
+	int owner;                   /* the thread that used it first; 0: none yet */
+#endif
+};
+static_assert(offsetof(struct vbn_pool, own_zone) == CACHE_LINE,
+	"alloc and free touch one line of the pool");
+
+/* The pool behind a buf's pool_id; 0 is none. */
+extern struct vbn_pool *vbn__pools[MEM_MAX_POOLS + 1];
+
+/* What a buf's state is: in debug builds the owner's bits, so that a buf says whether it is home;
+ * else always 0. */
+#ifdef VBN_DEBUG_BUFS
+enum { BUF_HOME = 0x5a, BUF_OUT = 0xa5 };
+#else
+enum { BUF_HOME = 0, BUF_OUT = 0 };
+#endif
+
+/* The word of a buf that the send path compares: its pool with no flag set. */
+static always_inline uint32_t buf_word(const struct vbn_buf *buf)
+{
+	uint32_t word;
+
+	static_assert(offsetof(struct vbn_buf, pool_id) % 4 == 0,
+		"pool_id, flags and state are one aligned word");
+	__builtin_memcpy(&word, &buf->pool_id, sizeof(word));
+	return word & 0x00ffffffu; /* state is for debug builds to watch */
+}
+
+/* Where the data of a buf of this pool starts when it is new. */
+static always_inline uint8_t *pool_data(const struct vbn_pool *pool, struct vbn_buf *buf)
+{
+	return (uint8_t *)(buf + 1) + pool->headroom;
+}
+
+/* Makes what pool_pop() gave a message: data, len, no flags. Length and word are one store, so that
+ * the send path's load of the word is forwarded from it. */
+static always_inline void buf_start(
+	const struct vbn_pool *pool, struct vbn_buf *buf, uint8_t *data, uint32_t len)
+{
+	uint64_t len_word = len | (uint64_t)(pool->id | (uint32_t)BUF_OUT << 24) << 32;
+
+	static_assert(offsetof(struct vbn_buf, len) % 8 == 0 &&
+			offsetof(struct vbn_buf, pool_id) % 8 == 4,
+		"len and the word are one aligned store");
+	buf->data = data;
+	__builtin_memcpy((char *)buf + offsetof(struct vbn_buf, len), &len_word, sizeof(len_word));
+}
+
+#ifdef VBN_DEBUG_BUFS
+/* Poison and check on free; check the poison and note the caller on alloc. Abort with a sentence
+ * that names the pool, the buf, who allocated it and who freed it. */
+void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
+void vbn__buf_debug_alloc(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
+#else
+#define vbn__buf_debug_free(pool, buf, caller)  ((void)0)
+#define vbn__buf_debug_alloc(pool, buf, caller) ((void)0)
+#endif
+
+/* One buf goes home: a plain one, no chain. */
+static always_inline void pool_push(struct vbn_pool *pool, struct vbn_buf *buf)
+{
+	vbn__buf_debug_free(pool, buf, __builtin_return_address(0));
+	pool->stack[pool->n_free++] = buf;
+}
+
+/* Takes one buf without touching its header, or NULL: the caller sets data, len and flags when it
+ * hands it out. */
+static always_inline struct vbn_buf *pool_pop(struct vbn_pool *pool)
+{
+	struct vbn_buf *buf;
+
+	if (unlikely(!pool->n_free))
+		return NULL;
+	buf = pool->stack[--pool->n_free];
+	vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
+	return buf;
+}
+
+/* ---- zones, for drivers ---- */
+
+struct vbn_zone {
+	uint8_t *base;
+	size_t size, used;
+	int id; /* index, stable for the zone's life; reused after it */
+	int node;
+	int memfd; /* -1: anonymous */
+	size_t page_size;
+	char name[32];
+	struct vbn_mode modes[3]; /* "page size", "NUMA node", "backing" */
+	int n_modes;
+	uint64_t generation;
+	uint32_t n_pools; /* with `used` pool.c's, under its lock */
+};
+
+/* A process-wide number of the zone with this id: differs when an id is used again, so that a
+ * port's registration of the zone that had it before is not taken for this one's. */
+uint64_t vbn__zone_generation(const struct vbn_zone *zone);
+
+/* Calls fn under no lock when a zone is about to go, so that ports drop their registration of it.
+ * The same pair twice counts once. 0 or -ENOMEM. Removed by the same pair; the caller sees to it
+ * that no zone is just going. Any thread. */
+int vbn__zone_on_destroy(void (*fn)(struct vbn_zone *zone, void *arg), void *arg);
+void vbn__zone_not_on_destroy(void (*fn)(struct vbn_zone *zone, void *arg), void *arg);
+
+/* What zones are made of where their conf says VBN_PAGES_AUTO: --vbn-page-size. */
+void vbn__zone_default_pages(enum vbn_pages pages);
+
+#ifdef VBN_DEBUG_BUFS
+/* Poisons all bufs of a new pool and makes its history. 0 or -ENOMEM. */
+int vbn__pool_debug_create(struct vbn_pool *pool);
+void vbn__pool_debug_destroy(struct vbn_pool *pool);
+
+/* Logs who allocated the bufs that are not home. */
+void vbn__pool_debug_leaks(const struct vbn_pool *pool);
+#endif
+
+/* Bufs that are not home, over all pools: logs pool, count and (debug builds) who allocated them.
+ * For vbn_fini(). */
+uint32_t vbn__pools_report_leaks(void);
+
+/* Maps `size` bytes of zeroed, populated memory on a node (-1: the calling thread's) for an export,
+ * by the best pages there are, or returns NULL with the sentence logged; free it likewise. */
+void *vbn__map_on_node(size_t size, int node, size_t *mapped);
+void vbn__unmap(void *base, size_t mapped);
+
+/* ---- map.c: pages, for zone.c ---- */
+
+struct map_request {
+	const char *object; /* for sentences: "zone rx" */
+	size_t size;
+	int node; /* -1: the calling thread's */
+	enum vbn_pages pages;
+	bool memfd;
+};
+
+struct mapping {
+	uint8_t *base;
+	size_t size;
+	size_t page_size; /* transparent is plain here: not every page need be huge */
+	int node;
+	int memfd; /* -1: anonymous */
+	enum vbn_pages pages;
+	char page_text[64], page_why[160]; /* for the modes: what was had, and why not more */
+	char node_text[64], node_why[160];
+};
+
+/* Maps, binds, populates. 0, or -errno with the sentence logged. Any thread. */
+int vbn__map(const struct map_request *request, struct mapping *map);
+
+#endif

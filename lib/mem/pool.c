@@ -1,0 +1,379 @@
+/* pool.c - pools: bufs of one size carved out of a zone, and the LIFO that they go home to */
+
+#include "mem/mem.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#define DEFAULT_DATA_SIZE 2048u
+#define MAX_BUFS          (1u << 27)
+#define MAX_DATA_SIZE     (1u << 30)
+#define MAX_HEADROOM      (1u << 20)
+
+static pthread_mutex_t lock =
+	PTHREAD_MUTEX_INITIALIZER; /* the table, and what zones have given away */
+struct vbn_pool *vbn__pools[MEM_MAX_POOLS + 1];
+
+static const struct counter_name counter_names[] = {
+	{"empty", "allocations refused because too few bufs were home"}};
+
+/* ---- shape ---- */
+
+/* What a conf comes to, in bytes. */
+struct shape {
+	uint32_t headroom, data_size, stride;
+	size_t stack, bufs, footprint; /* offset of the stack, of the first buf, and the whole */
+};
+
+/* Headers that lie a multiple of 1 KiB apart share few sets of a cache, so such a stride gets one
+ * line more. */
+static uint32_t spread(uint32_t stride)
+{
+	return stride % (16 * CACHE_LINE) ? stride : stride + CACHE_LINE;
+}
+
+/* -EINVAL without a sentence where a number is out of range. */
+static int shape_of(const struct vbn_pool_conf *conf, struct shape *shape)
+{
+	uint32_t headroom = conf->headroom.set ? conf->headroom.value : 0;
+
+	shape->data_size = conf->data_size ? conf->data_size : DEFAULT_DATA_SIZE;
+	if (!conf->n_bufs || conf->n_bufs > MAX_BUFS || shape->data_size > MAX_DATA_SIZE ||
+		headroom > MAX_HEADROOM)
+		return -EINVAL;
+	shape->headroom = (uint32_t)round_up(headroom, CACHE_LINE);
+	shape->stride = spread((uint32_t)(sizeof(struct vbn_buf) + shape->headroom +
+		round_up(shape->data_size, CACHE_LINE)));
+	shape->stack = round_up(sizeof(struct vbn_pool), CACHE_LINE);
+	shape->bufs = shape->stack +
+		round_up((conf->n_bufs + 1ul) * sizeof(struct vbn_buf *), CACHE_LINE);
+	shape->footprint = shape->bufs + (size_t)conf->n_bufs * shape->stride;
+	return 0;
+}
+
+VBN_API size_t vbn_pool_footprint(const struct vbn_pool_conf *conf)
+{
+	struct shape shape;
+
+	return shape_of(conf, &shape) ? 0 : shape.footprint;
+}
+
+/* ---- room in a zone: taken and given back under the lock ---- */
+
+static struct vbn_pool *carve(struct vbn_zone *zone, size_t size)
+{
+	uint8_t *at = zone->base + zone->used;
+
+	if (zone->size - zone->used < size)
+		return NULL;
+	store_once(&zone->used, zone->used + size);
+	store_once(&zone->n_pools, zone->n_pools + 1);
+	return (struct vbn_pool *)(void *)at;
+}
+
+/* What lies behind the last pool that is left is free again. */
+static void uncarve(struct vbn_zone *zone)
+{
+	size_t used = 0;
+
+	for (int id = 1; id <= MEM_MAX_POOLS; id++) {
+		const struct vbn_pool *pool = vbn__pools[id];
+
+		if (pool && pool->zone == zone)
+			used = max(used,
+				(size_t)((const uint8_t *)pool - zone->base) + pool->footprint);
+	}
+	store_once(&zone->used, used);
+	store_once(&zone->n_pools, zone->n_pools - 1);
+}
+
+/* ---- create and destroy ---- */
+
+static const char *name_of(const struct vbn_pool_conf *conf)
+{
+	return conf->name ? conf->name : "pool";
+}
+
+static int get_zone(
+	const struct vbn_pool_conf *conf, const struct shape *shape, struct vbn_zone **zone)
+{
+	const struct vbn_zone_conf zone_conf = {
+		.size = shape->footprint, .node = conf->node, .name = name_of(conf)};
+
+	if (!conf->zone)
+		return vbn_zone_create(&zone_conf, zone);
+	*zone = conf->zone;
+	return 0;
+}
+
+/* Takes an id and the room: 0, -ENOSPC or -ENOMEM, without a sentence. */
+static int claim(struct vbn_zone *zone, const struct shape *shape, struct vbn_pool **claimed)
+{
+	struct vbn_pool *pool;
+	uint16_t id = 1;
+	int ret = 0;
+
+	pthread_mutex_lock(&lock);
+	while (id <= MEM_MAX_POOLS && vbn__pools[id])
+		id++;
+	if (id > MEM_MAX_POOLS) {
+		ret = -ENOSPC;
+		goto out;
+	}
+	pool = carve(zone, shape->footprint);
+	if (!pool) {
+		ret = -ENOMEM;
+		goto out;
+	}
+	memset(pool, 0, sizeof(*pool)); /* an earlier pool may have lain here */
+	pool->id = id;
+	pool->zone = zone;
+	pool->footprint = shape->footprint;
+	vbn__pools[id] = pool;
+	*claimed = pool;
+out:
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+static void unclaim(struct vbn_pool *pool)
+{
+	pthread_mutex_lock(&lock);
+	vbn__pools[pool->id] = NULL;
+	uncarve(pool->zone);
+	pthread_mutex_unlock(&lock);
+}
+
+static struct vbn_buf *buf_at(const struct vbn_pool *pool, uint32_t i)
+{
+	return (struct vbn_buf *)(void *)(pool->first + (size_t)i * pool->stride);
+}
+
+/* All bufs home, the first one on top. */
+static void fill(struct vbn_pool *pool)
+{
+	for (uint32_t i = 0; i < pool->n_bufs; i++) {
+		struct vbn_buf *buf = buf_at(pool, i);
+
+		memset(buf, 0, sizeof(*buf));
+		buf->pool = pool;
+		buf->pool_id = pool->id;
+		buf->size = pool->headroom + pool->data_size;
+		buf->data = pool_data(pool, buf);
+		pool->stack[pool->n_bufs - 1 - i] = buf;
+	}
+	pool->n_free = pool->n_bufs;
+}
+
+static void build(
+	struct vbn_pool *pool, const struct vbn_pool_conf *conf, const struct shape *shape)
+{
+	pool->stack = (struct vbn_buf **)(void *)((uint8_t *)pool + shape->stack);
+	pool->first = (uint8_t *)pool + shape->bufs;
+	pool->n_bufs = conf->n_bufs;
+	pool->headroom = shape->headroom;
+	pool->data_size = shape->data_size;
+	pool->stride = shape->stride;
+	pool->zone_id = (uint16_t)pool->zone->id;
+	pool->own_zone = !conf->zone;
+	snprintf(pool->name, sizeof(pool->name), "%.25s/%u", name_of(conf), pool->id);
+	pool->counters = (struct counter_set){.kind = "pool",
+		.names = counter_names,
+		.values = &pool->empty,
+		.n = ARRAY_SIZE(counter_names)};
+	memcpy(pool->counters.object, pool->name, sizeof(pool->name));
+	fill(pool);
+}
+static_assert(sizeof(((struct vbn_pool *)0)->name) == sizeof(((struct counter_set *)0)->object),
+	"one name for both");
+
+static int debug_create(struct vbn_pool *pool)
+{
+#ifdef VBN_DEBUG_BUFS
+	return vbn__pool_debug_create(pool);
+#else
+	(void)pool;
+	return 0;
+#endif
+}
+
+VBN_API int vbn_pool_create(const struct vbn_pool_conf *conf, struct vbn_pool **created)
+{
+	struct shape shape;
+	struct vbn_zone *zone;
+	struct vbn_pool *pool;
+	int ret;
+
+	*created = NULL;
+	if (shape_of(conf, &shape))
+		return fail(EINVAL,
+			"pool %s: cannot make %u bufs of %u bytes with %u of headroom: out of range; ask for 1 to %u bufs, at most %u "
+			"bytes, and at most %u of headroom",
+			name_of(conf), conf->n_bufs, conf->data_size, conf->headroom.value,
+			MAX_BUFS, MAX_DATA_SIZE, MAX_HEADROOM);
+	ret = get_zone(conf, &shape, &zone);
+	if (ret)
+		return ret;
+	ret = claim(zone, &shape, &pool);
+	if (ret == -ENOSPC) {
+		fail(ENOSPC,
+			"pool %s: cannot create it: %d pools exist, which is the most; destroy some",
+			name_of(conf), MEM_MAX_POOLS);
+		goto no_room;
+	}
+	if (ret) {
+		fail(ENOMEM,
+			"pool %s: cannot take %zu bytes from zone %s: it has %zu free; make the zone larger or the pool smaller",
+			name_of(conf), shape.footprint, zone->name, vbn_zone_free(zone));
+		goto no_room;
+	}
+	build(pool, conf, &shape);
+	ret = debug_create(pool);
+	if (ret) {
+		fail(-ret,
+			"pool %s: cannot create it: no memory for the history of its bufs; free some",
+			pool->name);
+		goto no_history;
+	}
+	vbn__counters_add(&pool->counters);
+	*created = pool;
+	return 0;
+
+no_history:
+	unclaim(pool);
+no_room:
+	if (!conf->zone)
+		vbn_zone_destroy(zone);
+	return ret;
+}
+
+/* How many bufs are not home; logs it where there are any. */
+static uint32_t report_leaks(const struct vbn_pool *pool)
+{
+	uint32_t out = pool->n_bufs - load_once(&pool->n_free);
+
+	if (!out)
+		return 0;
+	log_warning(
+		"pool %s: %u of its %u bufs are not home: free each one that a receive, an event or vbn_buf_alloc() gave",
+		pool->name, out, pool->n_bufs);
+#ifdef VBN_DEBUG_BUFS
+	vbn__pool_debug_leaks(pool);
+#endif
+	return out;
+}
+
+VBN_API void vbn_pool_destroy(struct vbn_pool *pool)
+{
+	struct vbn_zone *zone;
+	bool own_zone;
+
+	if (!pool)
+		return;
+	report_leaks(pool);
+	vbn__counters_remove(&pool->counters);
+#ifdef VBN_DEBUG_BUFS
+	vbn__pool_debug_destroy(pool);
+#endif
+	zone = pool->zone;
+	own_zone = pool->own_zone;
+	unclaim(pool);
+	if (own_zone)
+		vbn_zone_destroy(zone);
+}
+
+uint32_t vbn__pools_report_leaks(void)
+{
+	uint32_t out = 0;
+
+	pthread_mutex_lock(&lock);
+	for (int id = 1; id <= MEM_MAX_POOLS; id++)
+		if (vbn__pools[id])
+			out += report_leaks(vbn__pools[id]);
+	pthread_mutex_unlock(&lock);
+	return out;
+}
+
+/* ---- questions ---- */
+
+VBN_API uint32_t vbn_pool_available(const struct vbn_pool *pool)
+{
+	return load_once(&pool->n_free);
+}
+
+VBN_API uint32_t vbn_pool_size(const struct vbn_pool *pool)
+{
+	return pool->n_bufs;
+}
+
+VBN_API struct vbn_zone *vbn_pool_zone(struct vbn_pool *pool)
+{
+	return pool->zone;
+}
+
+/* ---- bufs: the fast path ---- */
+
+static cold int refuse(struct vbn_pool *pool)
+{
+	store_once(&pool->empty, pool->empty + 1);
+	return -ENOBUFS;
+}
+
+VBN_API hot int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n)
+{
+	const size_t to_data = sizeof(struct vbn_buf) + pool->headroom;
+	struct vbn_buf **top;
+
+	if (unlikely((uint32_t)n > pool->n_free)) /* a negative n too */
+		return refuse(pool);
+	top = pool->stack + pool->n_free;
+	pool->n_free -= (uint32_t)n;
+	for (int i = 0; i < n; i++) {
+		struct vbn_buf *buf = *--top;
+
+		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
+		buf_start(pool, buf, (uint8_t *)buf + to_data, 0);
+		bufs[i] = buf;
+	}
+	return n;
+}
+
+/* Each segment goes to its own pool. Debug builds poison what is freed, so `next` is read before.
+ */
+static void free_chain(struct vbn_buf *buf, const void *caller)
+{
+	struct vbn_buf *next;
+
+	(void)caller; /* debug builds note it */
+	for (; buf; buf = next) {
+		struct vbn_pool *pool = buf->pool;
+
+		next = buf->flags & VBN_BUF_CHAIN ? buf->next : NULL;
+		vbn__buf_debug_free(pool, buf, caller);
+		pool->stack[pool->n_free++] = buf;
+	}
+}
+
+/* Runs of plain bufs of one pool: one load of the word, one of the pointer and one store for each.
+ */
+VBN_API hot void vbn_buf_free(struct vbn_buf **bufs, int n)
+{
+	int i = 0;
+
+	while (i < n) {
+		struct vbn_pool *pool = bufs[i]->pool;
+		const uint32_t word = bufs[i]->pool_id;
+		struct vbn_buf **top;
+		int start = i;
+
+		top = pool->stack + pool->n_free;
+		for (; i < n && likely(buf_word(bufs[i]) == word); i++) {
+			vbn__buf_debug_free(pool, bufs[i], __builtin_return_address(0));
+			*top++ = bufs[i];
+		}
+		pool->n_free += (uint32_t)(i - start);
+		if (i == start)
+			free_chain(bufs[i++],
+				__builtin_return_address(0)); /* it has a flag, or is a chain */
+	}
+}

@@ -1,0 +1,240 @@
+/* zone.c - zones: mappings with an id, a name and a report of what they are made of */
+
+#include "mem/mem.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct destroy_hook {
+	void (*fn)(struct vbn_zone *zone, void *arg);
+	void *arg;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vbn_zone *zones[MEM_MAX_ZONES];
+static uint64_t last_generation;
+static enum vbn_pages default_pages;
+static struct destroy_hook *hooks;
+static size_t n_hooks;
+
+static const char *const pages_name[] = {
+	[VBN_PAGES_AUTO] = "auto",
+	[VBN_PAGES_PLAIN] = "plain",
+	[VBN_PAGES_TRANSPARENT] = "transparent",
+	[VBN_PAGES_2M] = "2 MiB",
+	[VBN_PAGES_1G] = "1 GiB",
+};
+
+void vbn__zone_default_pages(enum vbn_pages pages)
+{
+	pthread_mutex_lock(&lock);
+	default_pages = pages;
+	pthread_mutex_unlock(&lock);
+}
+
+static enum vbn_pages pages_asked(const struct vbn_zone_conf *conf)
+{
+	enum vbn_pages pages = conf->pages;
+
+	pthread_mutex_lock(&lock);
+	if (pages == VBN_PAGES_AUTO)
+		pages = default_pages;
+	pthread_mutex_unlock(&lock);
+	return pages;
+}
+
+/* ---- hooks ---- */
+
+static struct destroy_hook *find_hook(void (*fn)(struct vbn_zone *zone, void *arg), void *arg)
+{
+	for (size_t i = 0; i < n_hooks; i++)
+		if (hooks[i].fn == fn && hooks[i].arg == arg)
+			return &hooks[i];
+	return NULL;
+}
+
+int vbn__zone_on_destroy(void (*fn)(struct vbn_zone *zone, void *arg), void *arg)
+{
+	struct destroy_hook *grown;
+	int ret = 0;
+
+	pthread_mutex_lock(&lock);
+	if (find_hook(fn, arg))
+		goto out;
+	grown = realloc(hooks, (n_hooks + 1) * sizeof(*hooks));
+	if (!grown) {
+		ret = -ENOMEM;
+		goto out;
+	}
+	hooks = grown;
+	hooks[n_hooks++] = (struct destroy_hook){fn, arg};
+out:
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+void vbn__zone_not_on_destroy(void (*fn)(struct vbn_zone *zone, void *arg), void *arg)
+{
+	struct destroy_hook *hook;
+
+	pthread_mutex_lock(&lock);
+	hook = find_hook(fn, arg);
+	if (hook)
+		*hook = hooks[--n_hooks];
+	if (!n_hooks) {
+		free(hooks);
+		hooks = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* One hook after the other, each called without the lock, so that it may take locks of its own. */
+static void call_hooks(struct vbn_zone *zone)
+{
+	struct destroy_hook hook;
+
+	for (size_t i = 0;; i++) {
+		pthread_mutex_lock(&lock);
+		hook = i < n_hooks ? hooks[i] : (struct destroy_hook){NULL, NULL};
+		pthread_mutex_unlock(&lock);
+		if (!hook.fn)
+			return;
+		hook.fn(zone, hook.arg);
+	}
+}
+
+/* ---- create and destroy ---- */
+
+static int take_id(struct vbn_zone *zone)
+{
+	int ret = -ENOSPC;
+
+	pthread_mutex_lock(&lock);
+	for (int id = 0; id < MEM_MAX_ZONES && ret; id++) {
+		if (zones[id])
+			continue;
+		zones[id] = zone;
+		zone->id = id;
+		zone->generation = ++last_generation;
+		ret = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+static void add_mode(struct vbn_zone *zone, const char *name, const char *requested,
+	const char *effective, const char *why)
+{
+	struct vbn_mode *mode = &zone->modes[zone->n_modes++];
+
+	snprintf(mode->name, sizeof(mode->name), "%s", name);
+	snprintf(mode->requested, sizeof(mode->requested), "%s", requested);
+	snprintf(mode->effective, sizeof(mode->effective), "%s", effective);
+	snprintf(mode->why, sizeof(mode->why), "%s", why);
+}
+
+static void add_modes(struct vbn_zone *zone, const struct vbn_zone_conf *conf,
+	const struct map_request *request, const struct mapping *map)
+{
+	static const char *const switch_name[] = {
+		[VBN_AUTO] = "auto", [VBN_ON] = "memfd", [VBN_OFF] = "anonymous"};
+	char node[32] = "auto";
+
+	if (conf->node.set)
+		snprintf(node, sizeof(node), "%u", conf->node.value);
+	add_mode(zone, "page size", pages_name[request->pages], map->page_text, map->page_why);
+	add_mode(zone, "NUMA node", node, map->node_text, map->node_why);
+	add_mode(zone, "backing", switch_name[conf->memfd], request->memfd ? "memfd" : "anonymous",
+		conf->memfd == VBN_AUTO ? "nobody shares it by descriptor" : "");
+}
+
+VBN_API int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **created)
+{
+	char object[48];
+	struct map_request request = {
+		.object = object, .size = conf->size, .node = -1, .memfd = conf->memfd == VBN_ON};
+	struct vbn_zone *zone;
+	struct mapping map;
+	int ret;
+
+	*created = NULL;
+	snprintf(object, sizeof(object), "zone %.31s", conf->name ? conf->name : "zone");
+	request.pages = pages_asked(conf);
+	if (conf->node.set)
+		request.node = conf->node.value > INT16_MAX ? INT16_MAX : (int)conf->node.value;
+	zone = calloc(1, sizeof(*zone));
+	if (!zone)
+		return fail(ENOMEM, "%s: cannot create it: no memory; free some", object);
+	snprintf(zone->name, sizeof(zone->name), "%s", conf->name ? conf->name : "zone");
+	ret = vbn__map(&request, &map);
+	if (ret)
+		goto no_mapping;
+	zone->base = map.base;
+	zone->size = map.size;
+	zone->page_size = map.page_size;
+	zone->node = map.node;
+	zone->memfd = map.memfd;
+	add_modes(zone, conf, &request, &map);
+	ret = take_id(zone);
+	if (ret) {
+		ret = fail(ENOSPC,
+			"%s: cannot create it: %d zones exist, which is the most; put several pools into one zone",
+			object, MEM_MAX_ZONES);
+		goto no_id;
+	}
+	*created = zone;
+	return 0;
+
+no_id:
+	vbn__unmap(map.base, map.size);
+	if (map.memfd >= 0)
+		close(map.memfd);
+no_mapping:
+	free(zone);
+	return ret;
+}
+
+VBN_API void vbn_zone_destroy(struct vbn_zone *zone)
+{
+	if (!zone)
+		return;
+	if (load_once(&zone->n_pools)) {
+		log_error("zone %s: cannot destroy it: %u of its pools exist; destroy them first",
+			zone->name, load_once(&zone->n_pools));
+		return;
+	}
+	call_hooks(zone);
+	pthread_mutex_lock(&lock);
+	zones[zone->id] = NULL;
+	pthread_mutex_unlock(&lock);
+	vbn__unmap(zone->base, zone->size);
+	if (zone->memfd >= 0)
+		close(zone->memfd);
+	free(zone);
+}
+
+/* ---- questions ---- */
+
+uint64_t vbn__zone_generation(const struct vbn_zone *zone)
+{
+	return zone->generation;
+}
+
+VBN_API int vbn_zone_modes(const struct vbn_zone *zone, struct vbn_mode *modes, int n)
+{
+	for (int i = 0; i < min(n, zone->n_modes); i++)
+		modes[i] = zone->modes[i];
+	return zone->n_modes;
+}
+
+VBN_API size_t vbn_zone_size(const struct vbn_zone *zone)
+{
+	return zone->size;
+}
+
+VBN_API size_t vbn_zone_free(const struct vbn_zone *zone)
+{
+	return zone->size - load_once(&zone->used);
+}
