@@ -1,0 +1,134 @@
+/* internal.h - what the files of this room share: the worker's layout, the run it belongs to, drain
+ *
+ * A run is the set of workers that stop together: those of vbn_run(), or one worker that was
+ * attached.
+ */
+#ifndef VBN_RUN_INTERNAL_H
+#define VBN_RUN_INTERNAL_H
+
+#include "run/run.h"
+
+#include <pthread.h>
+
+struct poll_hook {
+	vbn_poll_fn *fn;
+	void *arg;
+};
+
+struct flush_hook {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+struct exit_hook {
+	void (*fn)(struct vbn_worker *worker, void *arg);
+	void *arg;
+};
+
+struct port_hook {
+	uint32_t (*in_flight)(void *arg);
+	void (*traffic)(void *arg, struct worker_traffic *sum);
+	void *arg;
+};
+
+/* A counter set of kind "worker": all uint64_t, in the order of the table of names in worker.c. */
+struct loop_stats {
+	uint64_t iterations, idle_iterations, busy_cycles, total_cycles;
+};
+
+struct run {
+	/* line 0: read by every worker in every iteration, written when the run ends */
+	uint32_t stopping; /* anyone, once; relaxed */
+	uint32_t over;     /* the first worker, after the drain; release */
+	int signal;        /* the one that stopped it; written by its handler before `stopping` */
+	/* line 1: start and end */
+	int n_workers cache_aligned;
+	int n_done;                  /* workers that want no more; atomic */
+	struct vbn_worker **workers; /* complete before any of them loops */
+	uint64_t drain_ns, deadline_ns;
+};
+static_assert(offsetof(struct run, n_workers) == CACHE_LINE,
+	"nothing written shares the line of `stopping`");
+
+struct vbn_worker {
+	/* line 0: written by every iteration; owner: the worker's thread, others read the stats
+	 * relaxed */
+	struct loop_stats stats;
+	uint64_t last_cycles; /* the clock at the end of the last iteration */
+	struct poll_hook *polls;
+	struct flush_hook *flushes;
+	uint32_t n_polls, n_flushes;
+	/* line 1: read by every iteration, written before the loop */
+	struct run *run;
+	bool yields;
+	bool attached;
+	enum vbn_switch idle_asked;
+	int index, core, node;
+	int n_busy, n_allowed; /* what AUTO decided on: workers in the process, CPUs it may use */
+	const char *why_core;
+	void *port_slot;
+	bool done;
+	/* line 2: written by the worker while it drains, read by the run's first worker */
+	struct {
+		uint64_t seq;        /* iterations of the drain; release, the others before it */
+		uint64_t calm_since; /* the first of the calm ones that led to seq; CALM_NEVER: seq
+					was not */
+		uint32_t in_flight;
+		uint64_t noted_seq; /* the first worker's: seq when the wave began */
+	} drain cache_aligned;
+	/* line 3 and on: not on any fast path */
+	pthread_mutex_t ports_lock
+		cache_aligned; /* the worker changes ports, vbn_worker_stats() reads them */
+	struct port_hook *ports;
+	uint32_t n_ports;
+	struct worker_traffic gone; /* of ports that were removed; under ports_lock */
+	struct exit_hook *exits;
+	uint32_t n_exits;
+	struct counter_set counters;
+	cpu_set_t affinity_before; /* of an attached thread that was pinned */
+	struct vbn_worker *next;   /* in the list of live workers */
+};
+static_assert(offsetof(struct vbn_worker, run) == CACHE_LINE, "what an iteration writes is line 0");
+static_assert(
+	offsetof(struct vbn_worker, drain) == 2 * CACHE_LINE, "what an iteration reads is line 1");
+static_assert(
+	offsetof(struct vbn_worker, ports_lock) == 3 * CACHE_LINE, "drain has a line of its own");
+
+#define CALM_NEVER       UINT64_MAX
+#define DRAIN_DEFAULT_NS (500ull * 1000 * 1000)
+
+/* ---- worker.c ---- */
+
+/* What a new worker is made from. The core is pinned already. */
+struct worker_plan {
+	struct run *run;
+	const struct topo *topo;
+	int index;     /* -1: the lowest that no live worker has */
+	int n_workers; /* of its run */
+	int core;      /* -1: not pinned */
+	const char *why_core;
+	enum vbn_switch idle_yield;
+	bool attached;
+};
+
+/* On the worker's own thread, so that its memory is of its node; makes it vbn_worker_self().
+ * -ENOMEM. */
+int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **worker);
+
+/* The exit functions, last added first; then no thread is this worker any more. The worker's
+ * thread. */
+void vbn__worker_exit(struct vbn_worker *worker);
+
+/* Any thread, when the worker's own has left it. NULL is allowed. */
+void vbn__worker_destroy(struct vbn_worker *worker);
+
+/* Pins the calling thread. 0 or -errno with the sentence. */
+int vbn__worker_pin(int core, const struct topo *topo);
+
+/* ---- drain.c ---- */
+
+/* Iterates until the whole run has drained or its time is over. The worker's thread, once
+ * run->stopping is set. */
+void vbn__worker_drain(struct vbn_worker *worker);
+
+#endif

@@ -1,0 +1,67 @@
+/* run.h - workers' loop, the control thread, start and stop
+ *
+ * Lives here: threads. May come in: base, mem. Knows ports by hooks only: a port hangs its flush,
+ * its count of what is in flight and its traffic on the worker. May touch it: port, drivers (for
+ * control calls), chan, net.
+ *
+ * Threads: a worker's thread owns the worker; the control thread runs what needs system calls; the
+ * main thread waits. What crosses: control calls (a mutex and a condition, never on a fast path),
+ * `stopping` (written by anyone, read by the loop once an iteration, relaxed), the stats (written
+ * by the worker with plain stores, read by anyone with relaxed loads).
+ */
+#ifndef VBN_RUN_H
+#define VBN_RUN_H
+
+#include "base/base.h"
+
+#include <signal.h>
+
+#include <verbena/worker.h>
+
+/* ---- the control thread ---- */
+
+int vbn__control_start(void);
+void vbn__control_stop(void);
+
+/* Runs fn(arg) on the control thread with memory preferred on `node` (-1: anywhere), waits, returns
+ * its result. From the control thread itself it is a plain call. -ESHUTDOWN: there is no control
+ * thread (vbn_init() was not called). */
+int vbn__control_call(int node, int (*fn)(void *arg), void *arg);
+
+/* Calls fn(fd, arg) on the control thread whenever fd is readable, until unwatched (which returns
+ * only when fn is not running). */
+int vbn__control_watch(int fd, void (*fn)(int fd, void *arg), void *arg);
+void vbn__control_unwatch(int fd);
+
+/* Pins the control thread to the lowest core it may use that is not taken; unpinned where none is
+ * left, or none is taken. */
+void vbn__control_keep_off(const cpu_set_t *taken);
+
+/* The core it is pinned to; -1: not pinned; -ESHUTDOWN: there is none. */
+int vbn__control_core(void);
+
+/* Blocks, for the calling thread and those it starts, what is sent to a process: not what a thread
+ * does to itself (SIGSEGV and its like, which emulators and sanitizers live on), nor a profiler's.
+ */
+void vbn__block_signals(sigset_t *before);
+
+/* ---- a worker's hooks ---- */
+
+/* At the end of each iteration, after the poll functions: flush. Inline cost: one indirect call a
+ * hook. Removed by the same pair. */
+int vbn__worker_add_flush(struct vbn_worker *worker, void (*fn)(void *arg), void *arg);
+
+/* How many operations are in flight, asked while draining; and the worker's messages and bytes,
+ * asked by vbn_worker_stats() from any thread. */
+struct worker_traffic {
+	uint64_t messages, bytes;
+};
+int vbn__worker_add_port(struct vbn_worker *worker, uint32_t (*in_flight)(void *arg),
+	void (*traffic)(void *arg, struct worker_traffic *sum), void *arg);
+
+void vbn__worker_remove(struct vbn_worker *worker, void *arg); /* every hook with this arg */
+
+/* One slot for the port room's own state of a worker; freed by an exit function of its own. */
+void **vbn__worker_port_slot(struct vbn_worker *worker);
+
+#endif

@@ -1,0 +1,521 @@
+/* worker.c - a worker: its hooks, its iteration, its counters and modes; making one of the calling
+ * thread */
+
+#include "run/internal.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static _Thread_local struct vbn_worker *self;
+
+/* Every worker there is: for an attached one's index, for the choice of AUTO, and to keep the
+ * control thread off their cores. */
+static struct {
+	pthread_mutex_t lock;
+	struct vbn_worker *first;
+} live = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const struct counter_name counter_names[] = {
+	{"iterations", "one turn of the loop"},
+	{"idle_iterations", "a turn of the loop whose poll functions had nothing to do"},
+	{"busy_cycles", "one cycle of a turn that was not idle"},
+	{"total_cycles", "one cycle since the loop began"},
+};
+static_assert(sizeof(struct loop_stats) == ARRAY_SIZE(counter_names) * sizeof(uint64_t),
+	"each stat has a name");
+
+/* ---- the iteration ---- */
+
+/* One clock for an iteration. What an idle one gives away by yielding is counted as idle. */
+static always_inline void account(struct vbn_worker *worker, int did)
+{
+	struct loop_stats *stats = &worker->stats;
+	uint64_t now, cycles;
+
+	if (!did && worker->yields)
+		sched_yield();
+	now = clock_cycles();
+	cycles = now - worker->last_cycles;
+	worker->last_cycles = now;
+	store_once(&stats->iterations, stats->iterations + 1);
+	store_once(&stats->total_cycles, stats->total_cycles + cycles);
+	if (did)
+		store_once(&stats->busy_cycles, stats->busy_cycles + cycles);
+	else
+		store_once(&stats->idle_iterations, stats->idle_iterations + 1);
+}
+
+/* The arrays are read anew in each turn: a hook may add others, and they may move. */
+VBN_API int vbn_worker_poll(struct vbn_worker *worker)
+{
+	int did = 0;
+
+	for (uint32_t i = 0; i < worker->n_polls; i++)
+		did += max(worker->polls[i].fn(worker, worker->polls[i].arg), 0);
+	for (uint32_t i = 0; i < worker->n_flushes; i++)
+		worker->flushes[i].fn(worker->flushes[i].arg);
+	account(worker, did);
+	return did;
+}
+
+/* ---- hooks ---- */
+
+/* Makes room for one more in an array of n that grows by powers of two from 4. */
+static int grow(void *array, uint32_t n, size_t size)
+{
+	void *old, *grown;
+
+	if (n && (n < 4 || !is_pow2(n)))
+		return 0;
+	memcpy(&old, array, sizeof(old));
+	grown = realloc(old, max(2 * n, 4u) * size);
+	if (!grown)
+		return -ENOMEM;
+	memcpy(array, &grown, sizeof(grown));
+	return 0;
+}
+
+VBN_API int vbn_worker_add_poll(struct vbn_worker *worker, vbn_poll_fn *fn, void *arg)
+{
+	int ret = grow(&worker->polls, worker->n_polls, sizeof(*worker->polls));
+
+	if (!ret)
+		worker->polls[worker->n_polls++] = (struct poll_hook){.fn = fn, .arg = arg};
+	return ret;
+}
+
+VBN_API int vbn_worker_add_exit(
+	struct vbn_worker *worker, void (*fn)(struct vbn_worker *worker, void *arg), void *arg)
+{
+	int ret = grow(&worker->exits, worker->n_exits, sizeof(*worker->exits));
+
+	if (!ret)
+		worker->exits[worker->n_exits++] = (struct exit_hook){.fn = fn, .arg = arg};
+	return ret;
+}
+
+int vbn__worker_add_flush(struct vbn_worker *worker, void (*fn)(void *arg), void *arg)
+{
+	int ret = grow(&worker->flushes, worker->n_flushes, sizeof(*worker->flushes));
+
+	if (!ret)
+		worker->flushes[worker->n_flushes++] = (struct flush_hook){.fn = fn, .arg = arg};
+	return ret;
+}
+
+int vbn__worker_add_port(struct vbn_worker *worker, uint32_t (*in_flight)(void *arg),
+	void (*traffic)(void *arg, struct worker_traffic *sum), void *arg)
+{
+	int ret;
+
+	pthread_mutex_lock(&worker->ports_lock);
+	ret = grow(&worker->ports, worker->n_ports, sizeof(*worker->ports));
+	if (!ret)
+		worker->ports[worker->n_ports++] =
+			(struct port_hook){.in_flight = in_flight, .traffic = traffic, .arg = arg};
+	pthread_mutex_unlock(&worker->ports_lock);
+	return ret;
+}
+
+static void remove_flushes(struct vbn_worker *worker, const void *arg)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < worker->n_flushes; i++)
+		if (worker->flushes[i].arg != arg)
+			worker->flushes[kept++] = worker->flushes[i];
+	worker->n_flushes = kept;
+}
+
+/* What a port has carried stays counted when it goes. */
+static void remove_ports(struct vbn_worker *worker, const void *arg)
+{
+	uint32_t kept = 0;
+
+	pthread_mutex_lock(&worker->ports_lock);
+	for (uint32_t i = 0; i < worker->n_ports; i++) {
+		if (worker->ports[i].arg != arg)
+			worker->ports[kept++] = worker->ports[i];
+		else
+			worker->ports[i].traffic(worker->ports[i].arg, &worker->gone);
+	}
+	worker->n_ports = kept;
+	pthread_mutex_unlock(&worker->ports_lock);
+}
+
+void vbn__worker_remove(struct vbn_worker *worker, void *arg)
+{
+	remove_flushes(worker, arg);
+	remove_ports(worker, arg);
+}
+
+void **vbn__worker_port_slot(struct vbn_worker *worker)
+{
+	return &worker->port_slot;
+}
+
+/* ---- life ---- */
+
+static void keep_control_off(void)
+{
+	cpu_set_t taken;
+
+	CPU_ZERO(&taken);
+	for (const struct vbn_worker *worker = live.first; worker; worker = worker->next)
+		if (worker->core >= 0)
+			CPU_SET((size_t)worker->core, &taken);
+	vbn__control_keep_off(&taken);
+}
+
+static bool index_is_live(int index)
+{
+	for (const struct vbn_worker *worker = live.first; worker; worker = worker->next)
+		if (worker->index == index)
+			return true;
+	return false;
+}
+
+/* Workers that are or will be there when this one's run has started. */
+static int count_busy(int of_this_run)
+{
+	int n = of_this_run;
+
+	for (const struct vbn_worker *worker = live.first; worker; worker = worker->next)
+		if (worker->attached)
+			n++;
+	return n;
+}
+
+static void enlist(struct vbn_worker *worker, const struct worker_plan *plan)
+{
+	pthread_mutex_lock(&live.lock);
+	worker->n_busy = count_busy(plan->n_workers);
+	for (worker->index = plan->index;
+		worker->index < 0 || (plan->index < 0 && index_is_live(worker->index));)
+		worker->index++;
+	worker->next = live.first;
+	live.first = worker;
+	keep_control_off();
+	pthread_mutex_unlock(&live.lock);
+}
+
+static void delist(const struct vbn_worker *worker)
+{
+	pthread_mutex_lock(&live.lock);
+	for (struct vbn_worker **at = &live.first; *at; at = &(*at)->next) {
+		if (*at == worker) {
+			*at = worker->next;
+			break;
+		}
+	}
+	keep_control_off();
+	pthread_mutex_unlock(&live.lock);
+}
+
+static bool should_yield(const struct vbn_worker *worker)
+{
+	if (worker->idle_asked == VBN_AUTO)
+		return worker->n_busy >= worker->n_allowed;
+	return worker->idle_asked == VBN_ON;
+}
+
+static int node_of(const struct topo *topo, int core)
+{
+	if (core < 0)
+		core = sched_getcpu();
+	return core >= 0 && core < TOPO_MAX_CPUS ? topo->node_of_cpu[core] : 0;
+}
+
+static void add_counters(struct vbn_worker *worker)
+{
+	worker->counters = (struct counter_set){
+		.kind = "worker",
+		.names = counter_names,
+		.values = &worker->stats.iterations,
+		.n = ARRAY_SIZE(counter_names),
+	};
+	snprintf(worker->counters.object, sizeof(worker->counters.object), "%d", worker->index);
+	vbn__counters_add(&worker->counters);
+}
+
+int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **created)
+{
+	struct vbn_worker *worker = aligned_alloc(CACHE_LINE, sizeof(*worker));
+
+	if (!worker)
+		return fail(ENOMEM, "worker: cannot be made: no memory for its state; free some");
+	memset(worker, 0, sizeof(*worker));
+	worker->run = plan->run;
+	worker->attached = plan->attached;
+	worker->idle_asked = plan->idle_yield;
+	worker->core = plan->core;
+	worker->why_core = plan->why_core;
+	worker->n_allowed = plan->topo->n_cpus;
+	worker->node = node_of(plan->topo, plan->core);
+	worker->drain.calm_since = CALM_NEVER;
+	worker->last_cycles = clock_cycles();
+	pthread_mutex_init(&worker->ports_lock, NULL);
+	enlist(worker, plan);
+	worker->yields = should_yield(worker);
+	add_counters(worker);
+	self = worker;
+	*created = worker;
+	return 0;
+}
+
+void vbn__worker_exit(struct vbn_worker *worker)
+{
+	while (worker->n_exits) {
+		struct exit_hook hook = worker->exits[--worker->n_exits];
+
+		hook.fn(worker, hook.arg);
+	}
+	self = NULL;
+}
+
+void vbn__worker_destroy(struct vbn_worker *worker)
+{
+	if (!worker)
+		return;
+	vbn__counters_remove(&worker->counters);
+	delist(worker);
+	pthread_mutex_destroy(&worker->ports_lock);
+	free(worker->polls);
+	free(worker->flushes);
+	free(worker->ports);
+	free(worker->exits);
+	free(worker);
+}
+
+int vbn__worker_pin(int core, const struct topo *topo)
+{
+	cpu_set_t set;
+	int ret;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)core, &set);
+	ret = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+	if (ret)
+		return fail(ret,
+			"core %d: a worker cannot be pinned to it: %s; see that the CPU is online, among the %d this process "
+			"may use",
+			core, strerror(ret), topo->n_cpus);
+	return 0;
+}
+
+/* ---- the calling thread as a worker ---- */
+
+/* One allocation: the run of one. */
+struct attached_run {
+	struct run run;
+	struct vbn_worker *worker;
+};
+
+static int attach_pinned(
+	const struct vbn_worker_conf *conf, const struct topo *topo, cpu_set_t *before)
+{
+	int core = (int)min(conf->core.value, (uint32_t)INT32_MAX);
+
+	if (!vbn__topo_cpu_allowed(topo, core))
+		return fail(EPERM,
+			"core %d: the calling thread cannot become its worker: this process may not use that CPU; name one of its "
+			"affinity mask (taskset -cp), or widen that",
+			core);
+	pthread_getaffinity_np(pthread_self(), sizeof(*before), before);
+	return vbn__worker_pin(core, topo);
+}
+
+VBN_API int vbn_worker_attach(const struct vbn_worker_conf *conf, struct vbn_worker **worker)
+{
+	static const struct vbn_worker_conf defaults;
+	struct attached_run *attached;
+	struct topo topo;
+	cpu_set_t before;
+	int ret;
+
+	if (!conf)
+		conf = &defaults;
+	if (self)
+		return fail(EALREADY,
+			"worker %d: the calling thread cannot become another: it is that one; detach it first",
+			self->index);
+	ret = vbn__topo_read(NULL, &topo);
+	if (ret)
+		return ret;
+	attached = aligned_alloc(CACHE_LINE, round_up(sizeof(*attached), CACHE_LINE));
+	if (!attached)
+		return fail(ENOMEM, "worker: cannot be made: no memory for its state; free some");
+	memset(attached, 0, sizeof(*attached));
+	attached->run.n_workers = 1;
+	attached->run.workers = &attached->worker;
+	attached->run.drain_ns = DRAIN_DEFAULT_NS;
+	if (conf->core.set) {
+		ret = attach_pinned(conf, &topo, &before);
+		if (ret)
+			goto free_run;
+	}
+	ret = vbn__worker_create(
+		&(struct worker_plan){.run = &attached->run,
+			.topo = &topo,
+			.index = -1,
+			.n_workers = 1,
+			.core = conf->core.set ? (int)conf->core.value : -1,
+			.why_core = conf->core.set ? "asked for" : "the thread keeps its affinity",
+			.idle_yield = conf->idle_yield,
+			.attached = true},
+		&attached->worker);
+	if (ret)
+		goto unpin;
+	if (conf->core.set)
+		attached->worker->affinity_before = before;
+	*worker = attached->worker;
+	return 0;
+
+unpin:
+	if (conf->core.set)
+		pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
+free_run:
+	free(attached);
+	return ret;
+}
+
+VBN_API void vbn_worker_detach(struct vbn_worker *worker)
+{
+	struct run *run;
+
+	if (!worker)
+		return;
+	if (worker != self || !worker->attached) {
+		log_error(
+			"worker %d: cannot be detached here: it is not one that this thread has attached; detach it on the thread "
+			"that did, and leave those of vbn_run() to it",
+			worker->index);
+		return;
+	}
+	run = worker->run;
+	store_once(&run->stopping, 1);
+	vbn__worker_drain(worker);
+	vbn__worker_exit(worker);
+	if (worker->core >= 0)
+		pthread_setaffinity_np(
+			pthread_self(), sizeof(worker->affinity_before), &worker->affinity_before);
+	vbn__worker_destroy(worker);
+	free(container_of(run, struct attached_run, run));
+}
+
+/* ---- stopping ---- */
+
+VBN_API void vbn_worker_done(struct vbn_worker *worker)
+{
+	struct run *run = worker->run;
+
+	if (worker->done)
+		return;
+	worker->done = true;
+	if (__atomic_add_fetch(&run->n_done, 1, __ATOMIC_RELAXED) == run->n_workers)
+		store_once(&run->stopping, 1);
+}
+
+VBN_API bool vbn_worker_stopping(const struct vbn_worker *worker)
+{
+	return load_once(&worker->run->stopping);
+}
+
+/* ---- what it says of itself ---- */
+
+VBN_API struct vbn_worker *vbn_worker_self(void)
+{
+	return self;
+}
+
+VBN_API int vbn_worker_index(const struct vbn_worker *worker)
+{
+	return worker->index;
+}
+
+VBN_API int vbn_worker_core(const struct vbn_worker *worker)
+{
+	return worker->core;
+}
+
+VBN_API int vbn_worker_node(const struct vbn_worker *worker)
+{
+	return worker->node;
+}
+
+static struct worker_traffic traffic_of(struct vbn_worker *worker)
+{
+	struct worker_traffic sum;
+
+	pthread_mutex_lock(&worker->ports_lock);
+	sum = worker->gone;
+	for (uint32_t i = 0; i < worker->n_ports; i++)
+		worker->ports[i].traffic(worker->ports[i].arg, &sum);
+	pthread_mutex_unlock(&worker->ports_lock);
+	return sum;
+}
+
+VBN_API void vbn_worker_stats(const struct vbn_worker *worker, struct vbn_worker_stats *stats)
+{
+	/* To ask is to lock, which is no change a caller could see. */
+	struct worker_traffic traffic = traffic_of((struct vbn_worker *)worker);
+
+	*stats = (struct vbn_worker_stats){
+		.iterations = load_once(&worker->stats.iterations),
+		.idle_iterations = load_once(&worker->stats.idle_iterations),
+		.messages = traffic.messages,
+		.bytes = traffic.bytes,
+		.busy_cycles = load_once(&worker->stats.busy_cycles),
+		.total_cycles = load_once(&worker->stats.total_cycles),
+	};
+}
+
+static void report_idle(const struct vbn_worker *worker, struct mode_report *report)
+{
+	const char *requested = vbn__mode_switch(worker->idle_asked);
+	const char *effective = worker->yields ? "yield" : "busy poll";
+
+	if (worker->idle_asked != VBN_AUTO)
+		vbn__mode_add(report, "idle", requested, effective, "asked for");
+	else if (worker->yields)
+		vbn__mode_add(report, "idle", requested, effective,
+			"%d busy threads leave none of %d CPUs to anything else", worker->n_busy,
+			worker->n_allowed);
+	else
+		vbn__mode_add(report, "idle", requested, effective,
+			"%d busy threads on %d CPUs leave some to others", worker->n_busy,
+			worker->n_allowed);
+}
+
+static void report_control(struct mode_report *report)
+{
+	int core = vbn__control_core();
+
+	if (core == -ESHUTDOWN)
+		vbn__mode_add(report, "control core", "auto", "none",
+			"vbn_init() has started no control thread");
+	else if (core < 0)
+		vbn__mode_add(report, "control core", "auto", "not pinned",
+			"workers leave no core to pin it to");
+	else
+		vbn__mode_add(report, "control core", "auto", vbn__mode_number((uint64_t)core, ""),
+			"no worker takes it");
+}
+
+VBN_API int vbn_worker_modes(const struct vbn_worker *worker, struct vbn_mode *modes, int n)
+{
+	struct mode_report report = {.modes = modes, .max = n};
+	const char *core = "not pinned", *asked = "auto";
+
+	if (worker->core >= 0)
+		core = vbn__mode_number((uint64_t)worker->core, "");
+	if (!strcmp(worker->why_core, "asked for"))
+		asked = core;
+	vbn__mode_add(&report, "core", asked, core, "%s", worker->why_core);
+	vbn__mode_add(&report, "NUMA node", "auto", vbn__mode_number((uint64_t)worker->node, ""),
+		worker->core >= 0 ? "the core's" : "where the thread was when it became a worker");
+	report_idle(worker, &report);
+	report_control(&report);
+	return report.n;
+}
