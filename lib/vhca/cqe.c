@@ -1,0 +1,159 @@
+/* cqe.c - writes CQEs of 64 and 128 bytes; overrun, arm and events */
+
+#include "vhca/device.h"
+
+/* A CQE but for its last word, which makes it the program's. */
+struct body {
+	union {
+		struct mlx5_cqe64 cqe;
+		struct mlx5_err_cqe error;
+		uint8_t bytes[64];
+	};
+};
+
+static void overrun(struct vhca_cq *cq)
+{
+	vhca_rule_report(
+		VHCA_RULE_CQ_OVERRUN, NULL, cq->pi, "consumer index", cq->ci, cq->pi - cq->mask);
+	cq->dead = true;
+	vhca_event_async(&cq->async, IBV_EVENT_CQ_ERR);
+}
+
+/* The consumer index is read only when the ring looks full by the one read before. */
+static bool has_room(struct vhca_cq *cq)
+{
+	if (likely(cq->pi - cq->ci <= cq->mask))
+		return !cq->dead;
+	cq->ci = cq->pi - ((cq->pi - from_be32(load_once(&cq->db[0]))) & 0xffffff);
+	if (likely(cq->pi - cq->ci <= cq->mask))
+		return !cq->dead;
+	if (cq->ignore_overrun)
+		return true;
+	if (!cq->dead)
+		overrun(cq);
+	return false;
+}
+
+static void fire(struct vhca_cq *cq)
+{
+	cq->arm = VHCA_UNARMED;
+	vhca_event_completion(cq);
+}
+
+/* The body first, then the word with the owner bit: pairs with owner_before_body() of who polls. */
+static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struct body *body,
+	uint16_t wqe_counter, uint8_t op_own, bool solicited)
+{
+	uint32_t owner = (cq->pi >> log2_floor((uint64_t)cq->mask + 1)) & 1;
+	uint32_t last = (uint32_t)htobe16(wqe_counter) |
+		htobe32((uint32_t)op_own | (solicited ? 2u : 0) | owner);
+
+	memcpy(slot, body, 60);
+	store_release((uint32_t *)(void *)(slot + 60), last);
+	cq->pi++;
+	if (solicited)
+		cq->solicited_pi = cq->pi;
+	if (unlikely(cq->arm != VHCA_UNARMED) && (cq->arm == VHCA_ARMED || solicited))
+		fire(cq);
+}
+
+/* The CQE64 part of the next slot; in a CQE of 128 bytes it is the second half. */
+static always_inline uint8_t *next_slot(const struct vhca_cq *cq)
+{
+	return cq->buf + ((size_t)(cq->pi & cq->mask) << cq->log2_size) +
+		(cq->log2_size == 7 ? 64 : 0);
+}
+
+void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, uint32_t length)
+{
+	struct vhca_cq *cq = qp->send_cq;
+	struct body body = {.bytes = {0}};
+
+	if (unlikely(!has_room(cq)))
+		return;
+	body.cqe.srqn_uidx = be32(qp->uidx);
+	body.cqe.byte_cnt = be32(length);
+	body.cqe.timestamp = be64(vhca_clock());
+	body.cqe.sop_drop_qpn = be32((uint32_t)opcode << 24 | qp->number);
+	publish(cq, next_slot(cq), &body, wqe_counter, MLX5_CQE_REQ << 4, false);
+}
+
+void vhca_gather(uint8_t *to, const struct vhca_message *message)
+{
+	for (uint32_t i = 0; i < message->n_sge; i++) {
+		vhca_memory_read(to, message->sge[i].addr, message->sge[i].length);
+		to += message->sge[i].length;
+	}
+}
+
+/* The first half of a CQE of 64 bytes, or of one of 128. */
+static uint8_t scatter_inline(const struct vhca_cq *cq, uint8_t *slot, struct body *body,
+	const struct vhca_message *message)
+{
+	if (cq->log2_size == 6) {
+		vhca_gather(body->bytes, message);
+		return MLX5_INLINE_SCATTER_32;
+	}
+	vhca_gather(slot - 64, message);
+	return MLX5_INLINE_SCATTER_64;
+}
+
+void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
+{
+	struct vhca_cq *cq = qp->recv_cq;
+	struct body body = {.bytes = {0}};
+	uint8_t op_own = (uint8_t)(received->opcode << 4);
+	uint8_t *slot;
+
+	if (unlikely(!has_room(cq)))
+		return;
+	slot = next_slot(cq);
+	body.cqe.flags_rqpn = be32(received->source_qpn);
+	body.cqe.srqn_uidx = be32(qp->uidx);
+	body.cqe.imm_inval_pkey = received->imm;
+	body.cqe.byte_cnt = be32(received->length);
+	body.cqe.timestamp = be64(vhca_clock());
+	body.cqe.sop_drop_qpn = be32(qp->number);
+	if (received->inlined)
+		op_own |= scatter_inline(cq, slot, &body, received->inlined);
+	publish(cq, slot, &body, received->wqe_counter, op_own, received->solicited);
+}
+
+void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_t vendor,
+	uint8_t wqe_opcode, uint16_t wqe_counter)
+{
+	struct vhca_cq *cq = opcode == MLX5_CQE_REQ_ERR ? qp->send_cq : qp->recv_cq;
+	struct body body = {.bytes = {0}};
+
+	if (unlikely(!has_room(cq)))
+		return;
+	body.error.srqn = htobe32(qp->uidx);
+	body.error.vendor_err_synd = vendor;
+	body.error.syndrome = syndrome;
+	body.error.s_wqe_opcode_qpn = htobe32((uint32_t)wqe_opcode << 24 | qp->number);
+	publish(cq, next_slot(cq), &body, wqe_counter, (uint8_t)(opcode << 4), true);
+}
+
+/* The last CQE of the old ring; it counts, so that the new ring goes on one further. */
+void vhca_cqe_resize(struct vhca_cq *cq)
+{
+	struct body body = {.bytes = {0}};
+
+	publish(cq, next_slot(cq), &body, 0, MLX5_CQE_RESIZE_CQ << 4, false);
+}
+
+/* The record says sequence number, kind and consumer index. One that was acted upon arms no second
+ * time: the sequence number moves on when the program takes the event. */
+void vhca_cq_arm(struct vhca_cq *cq)
+{
+	uint32_t record = from_be32(load_once(&cq->db[1]));
+	uint32_t latest;
+
+	if (record == cq->arm_seen)
+		return;
+	cq->arm_seen = record;
+	cq->arm = record & MLX5_CQ_DB_REQ_NOT_SOL ? VHCA_ARMED_SOLICITED : VHCA_ARMED;
+	latest = cq->arm == VHCA_ARMED ? cq->pi : cq->solicited_pi;
+	if (((latest - record) & 0xffffff) - 1 < 0x7fffff)
+		fire(cq);
+}

@@ -1,0 +1,349 @@
+/* device.h - private to the device side: the objects as the engine sees them, and the seams between
+ * its files
+ *
+ * Lives here: queues, their layouts, and what object.c, engine.c, requester.c, responder.c, cqe.c,
+ * rule.c, fault.c, memory.c and the wires know of each other. May touch it: those files alone;
+ * front sees vhca.h.
+ *
+ * Everything is done with the device's lock held, so nothing in here is shared between threads but
+ * the program's memory, which other threads write at any time.
+ */
+#ifndef VHCA_DEVICE_H
+#define VHCA_DEVICE_H
+
+#include "vhca/wire.h"
+
+#define VHCA_MAX_MESSAGE   (1u << 30) /* max_msg_sz of the port */
+#define VHCA_MAX_QUEUE     32768u     /* WQEs or WQEBBs of one ring */
+#define VHCA_MAX_RD_ATOMIC 16u
+#define VHCA_SEGMENT       16u /* bytes: every part of a WQE is a multiple of it */
+#define VHCA_MAX_WQE       (63u * VHCA_SEGMENT)
+
+static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == VHCA_SEGMENT, "a control segment is one unit");
+static_assert(sizeof(struct mlx5_wqe_data_seg) == VHCA_SEGMENT, "a data segment is one unit");
+static_assert(
+	sizeof(struct mlx5_wqe_raddr_seg) == VHCA_SEGMENT, "a remote address segment is one unit");
+static_assert(sizeof(struct mlx5_cqe64) == 64, "the CQE that every program reads");
+static_assert(sizeof(struct mlx5_err_cqe) == 64, "an error CQE has the size of any other");
+static_assert(offsetof(struct mlx5_cqe64, wqe_counter) == 60, "the owner bit is in the last word");
+
+/* ---- memory.c: the only accesses to memory that a program named by address ---- */
+
+/* 0, or EFAULT where the range is not mapped, or not writable though it must be. May block: no lock
+ * needed. */
+int vhca_memory_check(uint64_t addr, uint64_t length, bool writable);
+
+static always_inline void vhca_memory_read(void *to, const void *from, size_t length)
+{
+	memcpy(to, from, length);
+}
+
+/* A program may well send a buffer to itself. */
+static always_inline void vhca_memory_write(void *to, const void *from, size_t length)
+{
+	memmove(to, from, length);
+}
+
+static always_inline void *vhca_pointer(uint64_t addr)
+{
+	return (void *)(uintptr_t)addr;
+}
+
+/* ---- lists ---- */
+
+struct vhca_link {
+	struct vhca_link *next, *prev;
+};
+
+static inline void vhca_list_init(struct vhca_link *head)
+{
+	head->next = head->prev = head;
+}
+
+static inline bool vhca_list_empty(const struct vhca_link *head)
+{
+	return head->next == head;
+}
+
+static inline void vhca_list_add(struct vhca_link *head, struct vhca_link *link)
+{
+	link->prev = head->prev;
+	link->next = head;
+	head->prev->next = link;
+	head->prev = link;
+}
+
+/* Harmless on a link that is in no list. */
+static inline void vhca_list_remove(struct vhca_link *link)
+{
+	link->prev->next = link->next;
+	link->next->prev = link->prev;
+	vhca_list_init(link);
+}
+
+/* ---- rule.c ---- */
+
+enum vhca_rule {
+	VHCA_RULE_WQE_INDEX,
+	VHCA_RULE_WQE_QPN,
+	VHCA_RULE_WQE_DS,
+	VHCA_RULE_WQE_OPCODE,
+	VHCA_RULE_WQE_OPMOD,
+	VHCA_RULE_SEGMENT_END,
+	VHCA_RULE_SEGMENT_ZERO,
+	VHCA_RULE_LKEY,
+	VHCA_RULE_LKEY_BOUNDS,
+	VHCA_RULE_LKEY_ACCESS,
+	VHCA_RULE_MESSAGE_LENGTH,
+	VHCA_RULE_RKEY,
+	VHCA_RULE_RKEY_BOUNDS,
+	VHCA_RULE_RKEY_ACCESS,
+	VHCA_RULE_RECEIVE_LENGTH,
+	VHCA_RULE_SEND_RECORD,
+	VHCA_RULE_RECEIVE_RECORD,
+	VHCA_RULE_CQ_OVERRUN,
+	VHCA_N_RULES,
+};
+
+enum vhca_rule_class {
+	VHCA_REPORTED,  /* the program gets the device's error completion */
+	VHCA_UNDEFINED, /* the device misbehaves: the program gets what it would most likely do */
+};
+
+/* Says on standard error that `qp` (NULL: none) broke `rule` at the WQE or CQE `index`; how often
+ * is limited for each rule and QP. True where the option `error` wants an undefined outcome to be
+ * an error; does not return under `abort`. */
+bool vhca_rule_report(enum vhca_rule rule, struct vhca_qp *qp, uint32_t index, const char *field,
+	uint64_t found, uint64_t wanted);
+
+/* ---- objects ---- */
+
+struct vhca_events; /* a pipe and what is in it */
+
+struct vhca_counted {
+	struct vhca_events *events; /* where this object's go; NULL: nowhere */
+	uint64_t element;           /* the program's name of the object */
+	uint32_t read;              /* that the program has taken */
+};
+
+/* A UAR page in use: its registers, and who rings there. */
+struct vhca_page {
+	struct vhca_uar uar;
+	struct vhca_link link; /* in tables->pages */
+	uint8_t *registers;
+	struct vhca_link qps, cqs;
+};
+
+enum vhca_arm { VHCA_UNARMED, VHCA_ARMED_SOLICITED, VHCA_ARMED };
+
+struct vhca_cq {
+	struct vhca_object object;
+	/* hot */
+	uint8_t *buf;
+	uint32_t mask;      /* entries - 1 */
+	uint32_t log2_size; /* 6 or 7 */
+	uint32_t pi;        /* entries ever written */
+	uint32_t ci;        /* consumer index when its record was last read */
+	enum vhca_arm arm;
+	bool dead;
+	bool ignore_overrun;
+	const __be32 *db;
+	uint32_t solicited_pi; /* `pi` behind the last solicited or error CQE */
+	uint32_t arm_ci;
+	uint32_t arm_seen; /* the arm record that was acted upon */
+	uint32_t number;
+	struct vhca_link on_page;
+	struct vhca_counted completions, async;
+	struct vhca_channel *channel;
+	struct vhca_page *page;
+	struct vhca_cq_attr attr;
+};
+
+struct vhca_srq {
+	struct vhca_object object;
+	uint8_t *buf;
+	const __be32 *db;
+	uint32_t log2_stride, n_wqe;
+	uint32_t number;
+	uint16_t head;  /* the WQE that is next: the program links the free ones through
+			   next_wqe_index */
+	uint16_t taken; /* WQEs ever taken, against the record's WQEs ever posted */
+	uint16_t posted;
+	uint32_t limit; /* armed while not 0 */
+	struct vhca_counted async;
+	struct vhca_srq_attr attr;
+};
+
+struct vhca_qp {
+	struct vhca_object object;
+	/* what a send touches */
+	uint32_t number, uidx;
+	uint8_t *sq;
+	uint32_t sq_mask; /* WQEBBs - 1 */
+	uint16_t sq_ci;   /* WQEBB that is next */
+	uint16_t sq_pi;   /* the record when it was last read */
+	uint8_t type, state;
+	bool active; /* in tables->active */
+	const __be32 *db;
+	struct vhca_cq *send_cq;
+	struct vhca_pd *pd;
+	struct vhca_qp *peer; /* valid while peer_generation is the tables' */
+	uint64_t peer_generation;
+	/* what a receive touches */
+	uint8_t *rq;
+	uint32_t rq_mask, log2_rq_stride;
+	uint16_t rq_ci, rq_pi;
+	uint8_t cqe_scatter; /* receives up to so many bytes go into the CQE: 0, 32 or 64 */
+	uint8_t rq_first;    /* data segment of a stride that is the first: 1 behind a signature
+				segment */
+	struct vhca_cq *recv_cq;
+	struct vhca_srq *srq;
+	uint32_t access;
+	/* waiting for a timer */
+	uint64_t deadline; /* clock_cycles(); 0: not waiting */
+	uint8_t rnr_tries, transport_tries;
+	struct vhca_link in_active, in_waiting, in_errored, on_page;
+	/* what the program set */
+	struct ibv_qp_attr set;
+	uint32_t sgid_index;
+	struct vhca_page *page;
+	struct vhca_counted async;
+	struct vhca_qp_attr attr;
+	uint8_t reports[VHCA_N_RULES];
+};
+
+struct vhca_ah {
+	struct vhca_object object;
+	struct vhca_pd *pd;
+	struct ibv_ah_attr attr;
+};
+
+/* Objects by number: O(1) to find; numbers go round before one is used again, so that a stale one
+ * is found out. */
+struct vhca_numbers {
+	void **object;
+	uint32_t n, used, next;
+};
+
+struct vhca_tables {
+	struct vhca_numbers qps, cqs, srqs, keys;
+	uint8_t *variant; /* by key index: the low byte of the last key */
+	uint32_t next_pdn;
+	struct vhca_link pages;
+	struct vhca_link active;  /* QPs with send WQEs to execute or flush */
+	struct vhca_link waiting; /* QPs with a deadline */
+	struct vhca_link errored; /* QPs whose receive WQEs are flushed as they are posted */
+};
+
+/* Changes whenever a QP comes, goes or changes state or address: a peer found before is then looked
+ * up again. */
+extern uint64_t vhca_qp_generation;
+
+int vhca_tables_create(struct vhca_device *device);
+struct vhca_qp *vhca_find_qp(struct vhca_device *device, uint32_t number);
+struct vhca_device *vhca_find_device(const uint8_t gid[16]);
+
+static always_inline struct vhca_mr *vhca_find_mr(const struct vhca_tables *tables, uint32_t key)
+{
+	uint32_t index = key >> 8;
+	struct vhca_mr *mr = likely(index < tables->keys.n) ? tables->keys.object[index] : NULL;
+
+	return likely(mr && mr->key == key) ? mr : NULL;
+}
+
+/* Where `length` bytes at `addr` of `mr` lie, or NULL where that is not all inside. */
+static always_inline uint8_t *vhca_mr_at(const struct vhca_mr *mr, uint64_t addr, uint64_t length)
+{
+	uint64_t offset = addr - mr->iova;
+
+	if (unlikely(offset > mr->length || length > mr->length - offset))
+		return NULL;
+	return vhca_pointer(mr->start + offset);
+}
+
+/* Turns a data segment into memory. 0, or the syndrome after a report. */
+uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg,
+	uint32_t length, uint32_t need, struct vhca_sge *sge);
+
+void vhca_events_destroy(struct vhca_events *events);
+/* Tells the program; nothing where it has no channel for it. */
+void vhca_event_async(struct vhca_counted *object, enum ibv_event_type type);
+void vhca_event_completion(struct vhca_cq *cq);
+
+/* To ERR, from wherever: what is posted is flushed. The engine does the flushing. */
+void vhca_qp_fail(struct vhca_qp *qp);
+
+/* ---- engine.c ---- */
+
+/* The QP has send WQEs to execute or flush. */
+static inline void vhca_qp_activate(struct vhca_qp *qp)
+{
+	if (!qp->active && !qp->deadline) {
+		qp->active = true;
+		vhca_list_add(&qp->object.context->device->tables->active, &qp->in_active);
+	}
+}
+
+static inline void vhca_qp_deactivate(struct vhca_qp *qp)
+{
+	qp->active = false;
+	vhca_list_remove(&qp->in_active);
+}
+
+/* Takes a QP out of the round until the time has come. */
+void vhca_qp_wait(struct vhca_qp *qp, uint64_t ns);
+void vhca_qp_wait_cancel(struct vhca_qp *qp);
+
+/* Core clock ticks of now. */
+uint64_t vhca_clock(void);
+
+/* ---- requester.c ---- */
+
+/* Executes send WQEs, or flushes them in ERR; returns how many. */
+unsigned int vhca_requester_run(struct vhca_qp *qp);
+/* Flushes receive WQEs of a QP in ERR; returns how many. */
+unsigned int vhca_responder_flush(struct vhca_qp *qp);
+
+/* ---- responder.c ---- */
+
+/* Does what a message asks of `qp`, which is its addressee and ready. */
+struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message);
+
+/* ---- cqe.c ---- */
+
+void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, uint32_t length);
+
+struct vhca_received {
+	uint8_t opcode; /* MLX5_CQE_RESP_* */
+	uint16_t wqe_counter;
+	uint32_t length;
+	__be32 imm;
+	uint32_t source_qpn;
+	bool solicited;
+	const struct vhca_message
+		*inlined; /* its data goes into the CQE; NULL: it has gone to memory */
+};
+
+void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received);
+/* `opcode` is MLX5_CQE_REQ_ERR or MLX5_CQE_RESP_ERR. */
+void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_t vendor,
+	uint8_t wqe_opcode, uint16_t wqe_counter);
+void vhca_cqe_resize(struct vhca_cq *cq);
+/* The program may have armed the CQ. */
+void vhca_cq_arm(struct vhca_cq *cq);
+void vhca_gather(uint8_t *to, const struct vhca_message *message);
+
+/* ---- fault.c ---- */
+
+enum vhca_fault_kind { VHCA_FAULT_NONE, VHCA_FAULT_DROP, VHCA_FAULT_DOUBLE, VHCA_FAULT_ALTER };
+
+extern bool vhca_fault_any; /* set once, before the engine runs */
+void vhca_fault_parse(const char *spec);
+/* What is to happen to the SEND that is about to be delivered; and that it has been, which counts
+ * it. */
+enum vhca_fault_kind vhca_fault_message(const struct vhca_message *message);
+void vhca_fault_delivered(const struct vhca_message *message);
+/* Counts a send WQE about to be executed; the syndrome it completes with, or 0. */
+uint8_t vhca_fault_syndrome(void);
+
+#endif

@@ -1,0 +1,381 @@
+/* engine.c - the thread that watches doorbells, runs queues and keeps time
+ *
+ * One thread for the process. A sweep holds the locks of all devices: it takes the doorbells of
+ * each UAR page, runs each queue that has work for a bounded while, flushes failed ones, and looks
+ * at the timers. Then it lets commands in.
+ */
+
+#include "vhca/device.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+enum {
+	CLOCK_OFFSET = 0,
+	SPIN_NS = 30 * 1000,      /* of empty sweeps before the core is offered to others */
+	YIELD_NS = 100 * 1000,    /* ... before the thread sleeps */
+	CONTENDED_NS = 60 * 1000, /* a yield that took so long: others want the core, so sleeping
+				     wakes up sooner */
+	FIRST_NAP_NS = 10 * 1000,
+	LAST_NAP_NS = 500 * 1000,
+	IDLE_NS = 20 * 1000 * 1000, /* naps stay short while there was work so recently */
+	RECENT_NAP_NS = 50 * 1000,
+};
+
+static const uint16_t bf_registers[] = {0x800, 0x900, 0xa00, 0xb00};
+
+static struct {
+	pthread_mutex_t lock; /* of users and the thread's start and stop */
+	int users;
+	pthread_t thread;
+	bool stop;
+	/* the thread's own */
+	uint64_t hz;
+	uint64_t next_deadline; /* clock_cycles(); the earliest of all waiting QPs, or later than it
+				 */
+	uint64_t last_clock_page;
+} engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Core clock ticks are cycles scaled by a 64.64 factor. */
+static uint64_t ticks_per_cycle; /* times 2^64 */
+
+/* ---- time ---- */
+
+static void clock_init(void)
+{
+	if (ticks_per_cycle)
+		return;
+	engine.hz = vbn__clock_hz();
+	ticks_per_cycle = (uint64_t)(((unsigned __int128)VHCA_CLOCK_KHZ * 1000 << 64) / engine.hz);
+}
+
+uint64_t vhca_clock(void)
+{
+	return (uint64_t)((unsigned __int128)clock_cycles() * ticks_per_cycle >> 64);
+}
+
+static uint64_t cycles_of(uint64_t ns)
+{
+	return (uint64_t)((unsigned __int128)ns * engine.hz / 1000000000u);
+}
+
+/* The page that the program maps as the free-running clock: high word, low word, big-endian. */
+static void write_clock_pages(struct vhca_device *device)
+{
+	uint64_t clock = vhca_clock();
+
+	for (struct vhca_context *context = device->contexts; context; context = context->next)
+		store_once((uint64_t *)(void *)(context->bar + VHCA_BAR_CLOCK + CLOCK_OFFSET),
+			htobe64(clock));
+}
+
+void vhca_qp_wait(struct vhca_qp *qp, uint64_t ns)
+{
+	vhca_qp_deactivate(qp);
+	qp->deadline = clock_cycles() + cycles_of(ns);
+	engine.next_deadline = min(engine.next_deadline, qp->deadline);
+	vhca_list_add(&qp->object.context->device->tables->waiting, &qp->in_waiting);
+}
+
+void vhca_qp_wait_cancel(struct vhca_qp *qp)
+{
+	qp->deadline = 0;
+	vhca_list_remove(&qp->in_waiting);
+}
+
+/* Queues whose time has come go on; the next deadline is found anew. */
+static void run_timers(struct vhca_device *device, uint64_t now, uint64_t *next)
+{
+	struct vhca_link *waiting = &device->tables->waiting, *link, *after;
+
+	for (link = waiting->next; link != waiting; link = after) {
+		struct vhca_qp *qp = container_of(link, struct vhca_qp, in_waiting);
+
+		after = link->next;
+		if (qp->deadline > now) {
+			*next = min(*next, qp->deadline);
+			continue;
+		}
+		vhca_qp_wait_cancel(qp);
+		vhca_qp_activate(qp);
+	}
+}
+
+/* ---- doorbells ---- */
+
+static void send_record_report(struct vhca_qp *qp, uint16_t ahead)
+{
+	if (vhca_rule_report(VHCA_RULE_SEND_RECORD, qp, qp->sq_ci, "record",
+		    (uint16_t)(qp->sq_ci + ahead), (uint16_t)(qp->sq_ci + qp->sq_mask + 1)))
+		vhca_qp_fail(qp);
+}
+
+/* Someone rang on the page: one register may stand for several rings, so each queue's record is
+ * read. */
+static void read_send_records(struct vhca_page *page)
+{
+	for (struct vhca_link *link = page->qps.next; link != &page->qps; link = link->next) {
+		struct vhca_qp *qp = container_of(link, struct vhca_qp, on_page);
+		uint16_t pi;
+
+		if (!qp->attr.sq_wqe_count || qp->state == IBV_QPS_RESET)
+			continue;
+		pi = (uint16_t)from_be32(load_acquire(&qp->db[1]));
+		if (pi == qp->sq_pi)
+			continue;
+		if (unlikely((uint16_t)(pi - qp->sq_ci) > qp->sq_mask + 1))
+			send_record_report(qp, (uint16_t)(pi - qp->sq_ci));
+		qp->sq_pi = pi;
+		vhca_qp_activate(qp);
+	}
+}
+
+static void read_arm_records(struct vhca_page *page)
+{
+	for (struct vhca_link *link = page->cqs.next; link != &page->cqs; link = link->next)
+		vhca_cq_arm(container_of(link, struct vhca_cq, on_page));
+}
+
+/* The load finds nothing most of the time, and leaves the line with whoever writes it. */
+static always_inline bool rung(uint8_t *registers, uint32_t offset)
+{
+	uint64_t *doorbell = (uint64_t *)(void *)(registers + offset);
+
+	return load_once(doorbell) && __atomic_exchange_n(doorbell, 0, __ATOMIC_ACQ_REL);
+}
+
+static unsigned int take_doorbells(struct vhca_page *page)
+{
+	unsigned int n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(bf_registers); i++)
+		n += rung(page->registers, bf_registers[i]);
+	if (n)
+		read_send_records(page);
+	if (rung(page->registers, MLX5_CQ_DOORBELL)) {
+		read_arm_records(page);
+		n++;
+	}
+	return n;
+}
+
+/* ---- sweep ---- */
+
+static unsigned int run_pages(struct vhca_tables *tables)
+{
+	unsigned int n = 0;
+
+	for (struct vhca_link *link = tables->pages.next; link != &tables->pages; link = link->next)
+		n += take_doorbells(container_of(link, struct vhca_page, link));
+	return n;
+}
+
+static unsigned int run_queues(struct vhca_tables *tables)
+{
+	struct vhca_link *link, *after, *last = tables->active.prev;
+	unsigned int n = 0;
+
+	if (vhca_list_empty(&tables->active))
+		return 0;
+	for (link = tables->active.next;; link = after) {
+		bool at_end = link == last;
+
+		after = link->next;
+		n += vhca_requester_run(container_of(link, struct vhca_qp, in_active));
+		if (at_end || after == &tables->active)
+			return n;
+	}
+}
+
+static unsigned int run_flushes(struct vhca_tables *tables)
+{
+	unsigned int n = 0;
+
+	for (struct vhca_link *link = tables->errored.next; link != &tables->errored;
+		link = link->next)
+		n += vhca_responder_flush(container_of(link, struct vhca_qp, in_errored));
+	return n;
+}
+
+static unsigned int sweep_device(struct vhca_device *device)
+{
+	unsigned int n = run_pages(device->tables);
+
+	n += run_queues(device->tables);
+	if (unlikely(!vhca_list_empty(&device->tables->errored)))
+		n += run_flushes(device->tables);
+	if (device->wire->ops->poll)
+		n += device->wire->ops->poll(device->wire);
+	return n;
+}
+
+static unsigned int sweep_timers(int n_devices, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (int i = 0; i < n_devices; i++)
+		run_timers(vhca_device(i), now, &next);
+	engine.next_deadline = next;
+	return 1;
+}
+
+/* A message may go from one device to another, so all are locked, always in the same order. */
+static unsigned int sweep(int n_devices)
+{
+	uint64_t now = clock_cycles();
+	bool clock_due = now - engine.last_clock_page > engine.hz / 1000000;
+	unsigned int n = 0;
+
+	for (int i = 0; i < n_devices; i++)
+		pthread_mutex_lock(&vhca_device(i)->lock);
+	if (unlikely(now >= engine.next_deadline))
+		n += sweep_timers(n_devices, now);
+	for (int i = 0; i < n_devices; i++) {
+		if (clock_due)
+			write_clock_pages(vhca_device(i));
+		n += sweep_device(vhca_device(i));
+	}
+	if (clock_due)
+		engine.last_clock_page = now;
+	for (int i = n_devices - 1; i >= 0; i--)
+		pthread_mutex_unlock(&vhca_device(i)->lock);
+	return n;
+}
+
+/* A mutex is not fair: without this a command would wait for many sweeps. */
+static void let_commands_in(int n_devices)
+{
+	for (int i = 0; i < n_devices; i++)
+		for (int spins = 0;
+			unlikely(load_once(&vhca_device(i)->commands_waiting)) && spins < 1000;
+			spins++)
+			if (spins < 100)
+				cpu_relax();
+			else
+				sched_yield();
+}
+
+/* ---- idling ---- */
+
+struct idle {
+	uint64_t since; /* ns, of the last sweep that found work */
+	uint64_t nap;
+	uint64_t contended; /* ns, when a yield last took long */
+};
+
+static void nap(uint64_t ns)
+{
+	struct timespec time = {.tv_nsec = (long)ns};
+
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+static uint64_t yield(uint64_t now)
+{
+	uint64_t after;
+
+	sched_yield();
+	after = clock_ns();
+	return after - now > CONTENDED_NS ? after : 0;
+}
+
+/* How long until a timer, at most `ns`. */
+static uint64_t until_deadline(uint64_t ns)
+{
+	uint64_t now = clock_cycles(), left;
+
+	if (engine.next_deadline == UINT64_MAX)
+		return ns;
+	left = engine.next_deadline > now ? engine.next_deadline - now : 0;
+	left = (uint64_t)((unsigned __int128)left * 1000000000u / engine.hz);
+	return min(ns, left);
+}
+
+/* Nothing was found: spin, then yield, then naps that grow, so that an idle device costs little and
+ * still answers within a millisecond. Where busy threads want the core, yielding may take
+ * milliseconds: sleep early instead. */
+static void idle(struct idle *state)
+{
+	uint64_t now = clock_ns(), idle_ns = now - state->since;
+	bool contended = now - state->contended < 50 * 1000 * 1000;
+
+	if (idle_ns < SPIN_NS && !contended) {
+		cpu_relax();
+		return;
+	}
+	if (idle_ns < SPIN_NS + YIELD_NS && !contended) {
+		uint64_t late = yield(now);
+
+		if (late)
+			state->contended = late;
+		return;
+	}
+	nap(until_deadline(state->nap));
+	state->nap =
+		min(state->nap * 2, (uint64_t)(idle_ns < IDLE_NS ? RECENT_NAP_NS : LAST_NAP_NS));
+}
+
+static void *run(void *unused)
+{
+	struct idle state = {.since = clock_ns(), .nap = FIRST_NAP_NS};
+	int n_devices = vhca_n_devices();
+
+	(void)unused;
+	pthread_setname_np(pthread_self(), "vhca");
+	prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul);
+	while (!load_acquire(&engine.stop)) {
+		if (sweep(n_devices)) {
+			state.nap = 0;
+		} else {
+			if (!state.nap) {
+				state.since = clock_ns();
+				state.nap = FIRST_NAP_NS;
+			}
+			idle(&state);
+		}
+		let_commands_in(n_devices);
+	}
+	return NULL;
+}
+
+/* ---- start and stop ---- */
+
+/* The program's signals are not the engine's. */
+static int start_thread(void)
+{
+	sigset_t all, before;
+	int error;
+
+	clock_init();
+	engine.next_deadline = UINT64_MAX;
+	engine.stop = false;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&engine.thread, NULL, run, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
+}
+
+int vhca_engine_start(void)
+{
+	int error = 0;
+
+	pthread_mutex_lock(&engine.lock);
+	if (!engine.users)
+		error = start_thread();
+	if (!error)
+		engine.users++;
+	pthread_mutex_unlock(&engine.lock);
+	return error;
+}
+
+void vhca_engine_stop(void)
+{
+	pthread_mutex_lock(&engine.lock);
+	if (!--engine.users) {
+		store_release(&engine.stop, true);
+		pthread_join(engine.thread, NULL);
+	}
+	pthread_mutex_unlock(&engine.lock);
+}

@@ -1,0 +1,114 @@
+/* fault.c - misbehaviour on request: VHCA_FAULT */
+
+#include "vhca/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_FAULTS = 16 };
+
+struct fault {
+	enum vhca_fault_kind kind; /* NONE: a syndrome */
+	uint8_t syndrome;
+	uint64_t at; /* counting from 1 */
+};
+
+bool vhca_fault_any;
+
+static struct fault faults[MAX_FAULTS];
+static size_t n_faults;
+static uint64_t n_messages, n_wqes;
+
+static bool parse_count(const char *text, uint64_t *count)
+{
+	char *end;
+
+	errno = 0;
+	*count = strtoull(text, &end, 0);
+	return text[0] >= '0' && text[0] <= '9' && !*end && !errno && *count;
+}
+
+static bool parse_syndrome(char *text, struct fault *fault)
+{
+	char *at = strchr(text, '@'), *end;
+	unsigned long syndrome;
+
+	if (!at)
+		return false;
+	*at = 0;
+	syndrome = strtoul(text, &end, 16);
+	if (end == text || *end || !syndrome || syndrome > 0xff)
+		return false;
+	fault->syndrome = (uint8_t)syndrome;
+	return parse_count(at + 1, &fault->at);
+}
+
+static bool parse_word(char *word, struct fault *fault)
+{
+	static const struct {
+		const char *name;
+		enum vhca_fault_kind kind;
+	} known[] = {{"msg-drop=", VHCA_FAULT_DROP}, {"msg-double=", VHCA_FAULT_DOUBLE},
+		{"msg-alter=", VHCA_FAULT_ALTER}};
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+		size_t length = strlen(known[i].name);
+
+		if (strncmp(word, known[i].name, length))
+			continue;
+		fault->kind = known[i].kind;
+		return parse_count(word + length, &fault->at);
+	}
+	return !strncmp(word, "syndrome=", 9) && parse_syndrome(word + 9, fault);
+}
+
+void vhca_fault_parse(const char *spec)
+{
+	char copy[256], *rest = copy, *word;
+
+	snprintf(copy, sizeof(copy), "%s", spec);
+	while ((word = strsep(&rest, ","))) {
+		struct fault fault = {0};
+		char shown[64];
+
+		if (!*word)
+			continue;
+		snprintf(shown, sizeof(shown), "%s", word);
+		if (n_faults == MAX_FAULTS || !parse_word(word, &fault)) {
+			log_warning(
+				"vhca: fault \"%s\" is ignored: it is none of msg-drop=N, msg-double=N, msg-alter=N and "
+				"syndrome=HEX@N, or one too many: correct VHCA_FAULT",
+				shown);
+			continue;
+		}
+		faults[n_faults++] = fault;
+	}
+	vhca_fault_any = n_faults;
+}
+
+static bool counts(const struct vhca_message *message)
+{
+	return message->opcode == MLX5_OPCODE_SEND || message->opcode == MLX5_OPCODE_SEND_IMM;
+}
+
+enum vhca_fault_kind vhca_fault_message(const struct vhca_message *message)
+{
+	for (size_t i = 0; counts(message) && i < n_faults; i++)
+		if (faults[i].kind != VHCA_FAULT_NONE && faults[i].at == n_messages + 1)
+			return faults[i].kind;
+	return VHCA_FAULT_NONE;
+}
+
+void vhca_fault_delivered(const struct vhca_message *message)
+{
+	n_messages += counts(message);
+}
+
+uint8_t vhca_fault_syndrome(void)
+{
+	n_wqes++;
+	for (size_t i = 0; i < n_faults; i++)
+		if (faults[i].kind == VHCA_FAULT_NONE && faults[i].at == n_wqes)
+			return faults[i].syndrome;
+	return 0;
+}

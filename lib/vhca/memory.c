@@ -1,0 +1,31 @@
+/* memory.c - whether memory that a program names is there */
+
+#include "vhca/device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Brings the pages in as a registration on hardware pins them; kernels before 5.14 only say whether
+ * there are any. */
+int vhca_memory_check(uint64_t addr, uint64_t length, bool writable)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t start = addr & ~(page - 1);
+	size_t size = (size_t)(round_up(addr + length, page) - start);
+
+	if (!length)
+		return 0;
+	if (addr + length < addr || round_up(addr + length, page) <= start)
+		return EFAULT;
+	if (!madvise(
+		    vhca_pointer(start), size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return EFAULT;
+	return msync(vhca_pointer(start), size, MS_ASYNC) ? EFAULT : 0;
+}

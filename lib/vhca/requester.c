@@ -1,0 +1,391 @@
+/* requester.c - decodes send WQEs, executes them, and completes them, well or in error */
+
+#include "vhca/device.h"
+
+/* One WQE: its copy, so that nothing the program does meanwhile can matter, and what has been
+ * understood of it. */
+struct wqe {
+	union {
+		uint8_t bytes[1024];
+		struct mlx5_wqe_ctrl_seg ctrl;
+	};
+	uint32_t opcode;
+	uint32_t n_segments; /* ds */
+	uint32_t next;       /* segment that is decoded next */
+	uint16_t index;
+	struct vhca_message message;
+};
+
+enum {
+	RUN_WQES = 128, /* of one QP before the others have their turn */
+	RUN_BYTES = 1 << 20,
+	INFINITE_RNR = 7,
+};
+
+/* Why, for the vendor syndrome of an error CQE. */
+enum {
+	VENDOR_NONE,
+	VENDOR_WQE = 0x68,
+	VENDOR_LKEY = 0x53,
+	VENDOR_LENGTH = 0x6f,
+	VENDOR_REMOTE = 0x88,
+	VENDOR_RETRY = 0x81,
+	VENDOR_RNR = 0x97,
+	VENDOR_FLUSH = 0xf9,
+	VENDOR_FAULT = 0xfa
+};
+
+static struct wqe engine_wqe cache_aligned; /* the engine's: there is one thread */
+
+/* ---- decode ---- */
+
+static always_inline const uint8_t *block(const struct vhca_qp *qp, uint32_t index)
+{
+	return qp->sq + ((size_t)(index & qp->sq_mask) << MLX5_SEND_WQE_SHIFT);
+}
+
+static always_inline uint32_t n_blocks(uint32_t n_segments)
+{
+	return (n_segments + 3) / 4;
+}
+
+/* Copies the WQE at the ring's next position; more blocks than one may go round the ring's end. */
+static always_inline void fetch(const struct vhca_qp *qp, struct wqe *wqe)
+{
+	uint32_t index = qp->sq_ci;
+
+	vhca_memory_read(wqe->bytes, block(qp, index), MLX5_SEND_WQE_BB);
+	wqe->opcode = from_be32(wqe->ctrl.opmod_idx_opcode);
+	wqe->n_segments = from_be32(wqe->ctrl.qpn_ds) & 0x3f;
+	wqe->index = (uint16_t)index;
+	wqe->next = 1;
+	for (uint32_t i = 1; unlikely(i < n_blocks(wqe->n_segments)); i++)
+		vhca_memory_read(
+			wqe->bytes + i * MLX5_SEND_WQE_BB, block(qp, index + i), MLX5_SEND_WQE_BB);
+}
+
+static uint8_t operation_error(
+	enum vhca_rule rule, struct vhca_qp *qp, const char *field, uint64_t found, uint64_t wanted)
+{
+	vhca_rule_report(rule, qp, qp->sq_ci, field, found, wanted);
+	return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+}
+
+static always_inline uint8_t check_ctrl(struct vhca_qp *qp, const struct wqe *wqe)
+{
+	uint32_t index = wqe->opcode >> 8 & 0xffff, number = from_be32(wqe->ctrl.qpn_ds) >> 8;
+
+	if (unlikely(index != qp->sq_ci))
+		return operation_error(VHCA_RULE_WQE_INDEX, qp, "wqe_index", index, qp->sq_ci);
+	if (unlikely(number != qp->number))
+		return operation_error(VHCA_RULE_WQE_QPN, qp, "qpn", number, qp->number);
+	if (unlikely(!wqe->n_segments ||
+		    n_blocks(wqe->n_segments) > (uint16_t)(qp->sq_pi - qp->sq_ci)))
+		return operation_error(VHCA_RULE_WQE_DS, qp, "ds", wqe->n_segments,
+			min(63u, 4u * (uint16_t)(qp->sq_pi - qp->sq_ci)));
+	if (unlikely(wqe->opcode >> 24))
+		return operation_error(VHCA_RULE_WQE_OPMOD, qp, "opc_mod", wqe->opcode >> 24, 0);
+	return 0;
+}
+
+/* Inline data lie in the copy of the WQE, padded to a segment's end. */
+static uint8_t decode_inline(struct vhca_qp *qp, struct wqe *wqe, uint32_t length)
+{
+	uint32_t room = (wqe->n_segments - wqe->next) * VHCA_SEGMENT - 4;
+	struct vhca_sge *sge = &wqe->message.sge[wqe->message.n_sge++];
+
+	if (unlikely(length > room))
+		return operation_error(
+			VHCA_RULE_SEGMENT_END, qp, "inline byte_count", length, room);
+	sge->addr = wqe->bytes + wqe->next * VHCA_SEGMENT + 4;
+	sge->length = length;
+	wqe->next += (length + 4 + VHCA_SEGMENT - 1) / VHCA_SEGMENT;
+	return 0;
+}
+
+static always_inline uint8_t decode_pointer(
+	struct vhca_qp *qp, struct wqe *wqe, const struct mlx5_wqe_data_seg *seg)
+{
+	uint32_t length = from_be32(seg->byte_count);
+
+	wqe->next++;
+	if (unlikely(!length)) {
+		if (seg->lkey == be32(MLX5_INVALID_LKEY))
+			return 0; /* a null segment */
+		vhca_rule_report(VHCA_RULE_SEGMENT_ZERO, qp, qp->sq_ci, "byte_count", 0, 1);
+		length = 1u << 31;
+	}
+	return vhca_local_access(
+		qp, qp->sq_ci, seg, length, 0, &wqe->message.sge[wqe->message.n_sge++]);
+}
+
+static always_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe)
+{
+	struct vhca_message *message = &wqe->message;
+	uint64_t length = 0;
+
+	message->n_sge = 0;
+	while (wqe->next < wqe->n_segments) {
+		const struct mlx5_wqe_data_seg *seg =
+			(const void *)(wqe->bytes + wqe->next * VHCA_SEGMENT);
+		uint32_t n_sge = message->n_sge, count = from_be32(seg->byte_count);
+		uint8_t syndrome = count & MLX5_INLINE_SEG
+			? decode_inline(qp, wqe, count & ~(uint32_t)MLX5_INLINE_SEG)
+			: decode_pointer(qp, wqe, seg);
+
+		if (unlikely(syndrome))
+			return syndrome;
+		if (likely(message->n_sge != n_sge))
+			length += message->sge[n_sge].length;
+	}
+	if (unlikely(length > VHCA_MAX_MESSAGE)) {
+		vhca_rule_report(
+			VHCA_RULE_MESSAGE_LENGTH, qp, qp->sq_ci, "bytes", length, VHCA_MAX_MESSAGE);
+		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+	}
+	message->length = (uint32_t)length;
+	return 0;
+}
+
+static uint8_t decode_remote(struct vhca_qp *qp, struct wqe *wqe)
+{
+	const struct mlx5_wqe_raddr_seg *seg =
+		(const void *)(wqe->bytes + wqe->next * VHCA_SEGMENT);
+
+	if (unlikely(wqe->next == wqe->n_segments))
+		return operation_error(VHCA_RULE_WQE_DS, qp, "ds", wqe->n_segments, wqe->next + 1);
+	wqe->message.raddr = from_be64(seg->raddr);
+	wqe->message.rkey = from_be32(seg->rkey);
+	wqe->next++;
+	return 0;
+}
+
+/* 0, or the syndrome of what is wrong with the WQE. */
+static always_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
+{
+	uint8_t syndrome = check_ctrl(qp, wqe);
+
+	if (unlikely(syndrome))
+		return syndrome;
+	wqe->message.qp = qp;
+	wqe->message.opcode = (uint8_t)wqe->opcode;
+	wqe->message.solicited = wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_SOLICITED;
+	wqe->message.imm = wqe->ctrl.imm;
+	switch (wqe->message.opcode) {
+	case MLX5_OPCODE_SEND:
+	case MLX5_OPCODE_SEND_IMM: break;
+	case MLX5_OPCODE_RDMA_WRITE:
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+		syndrome = decode_remote(qp, wqe);
+		if (unlikely(syndrome))
+			return syndrome;
+		break;
+	case MLX5_OPCODE_NOP: return 0;
+	default:
+		return operation_error(
+			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, MLX5_OPCODE_SEND);
+	}
+	if (unlikely(qp->type == IBV_QPT_UD))
+		return operation_error(
+			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, MLX5_OPCODE_NOP);
+	return decode_data(qp, wqe);
+}
+
+/* ---- completion ---- */
+
+static void advance(struct vhca_qp *qp, const struct wqe *wqe)
+{
+	qp->sq_ci = (uint16_t)(qp->sq_ci + max(1u, n_blocks(wqe->n_segments)));
+	qp->rnr_tries = qp->transport_tries = 0;
+}
+
+static always_inline void complete(struct vhca_qp *qp, const struct wqe *wqe)
+{
+	if (wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE)
+		vhca_cqe_request(qp, wqe->message.opcode, wqe->index, wqe->message.length);
+	advance(qp, wqe);
+}
+
+/* The WQE is consumed by its error CQE; the ones behind it are flushed. */
+static void complete_error(
+	struct vhca_qp *qp, const struct wqe *wqe, uint8_t syndrome, uint8_t vendor)
+{
+	vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, syndrome, vendor, (uint8_t)wqe->opcode, wqe->index);
+	advance(qp, wqe);
+	vhca_qp_fail(qp);
+}
+
+static uint8_t vendor_of(uint8_t syndrome)
+{
+	switch (syndrome) {
+	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return VENDOR_LKEY;
+	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return VENDOR_LENGTH;
+	default: return VENDOR_WQE;
+	}
+}
+
+/* ---- answers ---- */
+
+/* min_rnr_timer's codes, in units of 10 us. */
+static const uint16_t rnr_timers[32] = {65535, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128,
+	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
+	32768, 49152};
+
+static void answer_rnr(struct vhca_qp *qp, const struct wqe *wqe, uint8_t timer)
+{
+	if (qp->set.rnr_retry != INFINITE_RNR && qp->rnr_tries >= qp->set.rnr_retry) {
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VENDOR_RNR);
+		return;
+	}
+	qp->rnr_tries = (uint8_t)min(qp->rnr_tries + 1, INFINITE_RNR);
+	vhca_qp_wait(qp, rnr_timers[timer & 31] * 10000ull);
+}
+
+/* The WQE is tried again after each timeout, until there have been as many as the QP allows. */
+static void answer_silence(struct vhca_qp *qp, const struct wqe *wqe)
+{
+	uint64_t ns = qp->set.timeout ? 4096ull << qp->set.timeout : 0;
+
+	if (ns && qp->transport_tries++ > qp->set.retry_cnt)
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY);
+	else
+		vhca_qp_wait(qp, ns ? ns : 1000000000ull);
+}
+
+static void answered(struct vhca_qp *qp, const struct wqe *wqe, struct vhca_answer answer)
+{
+	switch (answer.kind) {
+	case VHCA_ACK: complete(qp, wqe); break;
+	case VHCA_RNR: answer_rnr(qp, wqe, answer.rnr_timer); break;
+	case VHCA_SILENCE: answer_silence(qp, wqe); break;
+	case VHCA_NAK_INVALID:
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, VENDOR_REMOTE);
+		break;
+	case VHCA_NAK_ACCESS:
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, VENDOR_REMOTE);
+		break;
+	case VHCA_NAK_OPERATION:
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, VENDOR_REMOTE);
+		break;
+	case VHCA_LATER: break; /* the loopback answers at once */
+	}
+}
+
+/* ---- misbehaviour ---- */
+
+/* Puts a byte of its own in front of the rest of the first one's segment. A WQE has room for one
+ * segment less than the list, which the control segment takes. */
+static void alter(struct vhca_message *message)
+{
+	static uint8_t byte;
+	struct vhca_sge *first = message->sge;
+
+	if (!message->length)
+		return;
+	while (!first->length)
+		first++;
+	byte = *first->addr ^ 0x10;
+	memmove(first + 1, first, (size_t)(message->sge + message->n_sge - first) * sizeof(*first));
+	message->n_sge++;
+	first[0] = (struct vhca_sge){&byte, 1};
+	first[1].addr++;
+	first[1].length--;
+}
+
+static struct vhca_answer request_with_fault(struct vhca_wire *wire, struct vhca_message *message)
+{
+	enum vhca_fault_kind kind = vhca_fault_message(message);
+	struct vhca_answer answer = {.kind = VHCA_ACK};
+
+	if (kind == VHCA_FAULT_ALTER)
+		alter(message);
+	if (kind != VHCA_FAULT_DROP)
+		answer = wire->ops->request(wire, message);
+	if (answer.kind == VHCA_ACK && kind == VHCA_FAULT_DOUBLE)
+		wire->ops->request(wire, message);
+	if (answer.kind == VHCA_ACK)
+		vhca_fault_delivered(message);
+	return answer;
+}
+
+/* Once for each WQE, however often it is tried. */
+static uint8_t planted_syndrome(const struct vhca_qp *qp)
+{
+	return qp->rnr_tries || qp->transport_tries ? 0 : vhca_fault_syndrome();
+}
+
+/* ---- the ring ---- */
+
+/* UC knows no answer: the message has left, that is all. */
+static struct vhca_answer request(struct vhca_qp *qp, struct wqe *wqe)
+{
+	struct vhca_wire *wire = qp->object.context->device->wire;
+	struct vhca_answer answer = unlikely(vhca_fault_any)
+		? request_with_fault(wire, &wqe->message)
+		: wire->ops->request(wire, &wqe->message);
+
+	if (unlikely(qp->type == IBV_QPT_UC))
+		answer.kind = VHCA_ACK;
+	return answer;
+}
+
+static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
+{
+	uint8_t syndrome;
+
+	fetch(qp, wqe);
+	syndrome = decode(qp, wqe);
+	if (unlikely(vhca_fault_any) && !syndrome) {
+		syndrome = planted_syndrome(qp);
+		if (syndrome) {
+			complete_error(qp, wqe, syndrome, VENDOR_FAULT);
+			return;
+		}
+	}
+	if (unlikely(syndrome))
+		complete_error(qp, wqe, syndrome, vendor_of(syndrome));
+	else if (unlikely(wqe->message.opcode == MLX5_OPCODE_NOP))
+		complete(qp, wqe);
+	else
+		answered(qp, wqe, request(qp, wqe));
+}
+
+static unsigned int flush(struct vhca_qp *qp, struct wqe *wqe)
+{
+	unsigned int n = 0;
+
+	for (; n < RUN_WQES && qp->sq_ci != qp->sq_pi; n++) {
+		fetch(qp, wqe);
+		if (n_blocks(wqe->n_segments) > (uint16_t)(qp->sq_pi - qp->sq_ci))
+			wqe->n_segments = 1; /* nonsense: one block at a time, so as to end */
+		vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, VENDOR_FLUSH,
+			(uint8_t)wqe->opcode, wqe->index);
+		advance(qp, wqe);
+	}
+	return n;
+}
+
+unsigned int vhca_requester_run(struct vhca_qp *qp)
+{
+	unsigned int n = 0;
+	uint32_t bytes = 0;
+
+	if (unlikely(qp->state == IBV_QPS_ERR)) {
+		n = flush(qp, &engine_wqe);
+	} else if (likely(qp->state == IBV_QPS_RTS)) {
+		while (n < RUN_WQES && bytes < RUN_BYTES && qp->sq_ci != qp->sq_pi) {
+			engine_wqe.message.length = 0;
+			execute(qp, &engine_wqe);
+			bytes += engine_wqe.message.length;
+			n++;
+			if (unlikely(!qp->active || qp->state != IBV_QPS_RTS))
+				break;
+		}
+	} else {
+		vhca_qp_deactivate(qp);
+		return 0;
+	}
+	if (qp->sq_ci == qp->sq_pi)
+		vhca_qp_deactivate(qp);
+	return n;
+}

@@ -1,0 +1,274 @@
+/* vhca.h - the emulated ConnectX: its objects, and the seams between the files that make it
+ *
+ * Lives here: what a ConnectX and the kernel's mlx5_ib do, in user space under the unmodified
+ * libibverbs and libmlx5. May come in: lib/base, libc; nothing else of the stack. The stack reaches
+ * it only as it would reach a NIC.
+ *
+ *   front    what the kernel would be
+ *     preload.c    libc calls on /dev/infiniband and sysfs that are answered here; the rest passes
+ * through sysfs.c      the emulated sysfs tree, in memory: nothing on disk, so nothing is left
+ * behind options.c    VHCA_* in the environment uverbs.c     RDMA_VERBS_IOCTL: dispatch, handles,
+ * native methods command.c    the commands inside INVOKE_WRITE device   what the chip would be
+ *     device.c     devices, contexts, ports, GIDs
+ *     object.c     PDs, MRs, CQs, QPs, SRQs, AHs, UARs: create, modify, destroy, look up
+ *     engine.c     the thread that watches doorbells and runs queues
+ *     requester.c  decodes send WQEs and executes them; completion and error of requests
+ *     responder.c  receives: RQ and SRQ, scatter, remote access
+ *     cqe.c        writes CQEs (64 and 128 bytes), overrun, arm and events
+ *     rule.c       the rules of the device's contract: identifier, class, sentence, report
+ *     fault.c      misbehaviour on request
+ *     wire.h       what a wire must do; wire_loopback.c, the in-process one
+ *
+ * Threads: commands run on the program's threads, everything else on the one engine thread of the
+ * process. Both hold `device->lock`: a command for its duration, the engine for one sweep; the
+ * engine gives way when `commands_waiting` is not 0. Everything the program writes (rings, records,
+ * UAR pages, command buffers) is hostile: read once, check, then use the copy.
+ */
+#ifndef VHCA_H
+#define VHCA_H
+
+/* Ahead of base.h, whose always_inline would change the attribute of that name in it. */
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#include "base/base.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#define VHCA_MAX_DEVICES 16
+#define VHCA_N_GIDS      256
+#define VHCA_PAGE        4096u /* of the emulated device: log_uar_size 12 */
+
+struct vhca_device;
+struct vhca_context;
+struct vhca_wire;
+struct vhca_cq;
+struct vhca_qp;
+struct vhca_srq;
+struct vhca_ah;
+
+/* ---- options.c ---- */
+
+enum vhca_profile { VHCA_CONNECTX5, VHCA_CONNECTX4LX };
+enum vhca_strict { VHCA_REPORT, VHCA_ERROR, VHCA_ABORT };
+
+struct vhca_options {
+	int n_devices;
+	int mtu;  /* of the RoCE path: 256 to 4096 */
+	int node; /* NUMA node that sysfs reports; -1 is none */
+	enum vhca_profile profile;
+	enum vhca_strict strict;
+	uint64_t seed;
+	char address[64]; /* IPv4 or IPv6 of the first device's port; the next devices count up */
+	char wire[64];    /* "loopback" */
+	char fault[256];
+};
+
+/* Parsed from VHCA_* once; a bad value is one sentence on standard error and the default. Any
+ * thread. */
+const struct vhca_options *vhca_options(void);
+
+/* ---- device.c ---- */
+
+struct vhca_gid {
+	uint8_t raw[16];
+	uint8_t type; /* enum ibv_gid_type_sysfs of libibverbs' driver.h: 0 IB/RoCE v1, 1 RoCE v2;
+			 valid where raw is not 0 */
+};
+
+struct vhca_device {
+	int index;
+	char name[16];      /* "mlx5_0" */
+	uint64_t node_guid; /* host order */
+	pthread_mutex_t lock;
+	int commands_waiting; /* threads that want the lock: the engine gives way */
+	bool connectx4lx;
+	bool port_up;
+	enum ibv_mtu mtu;
+	struct vhca_gid gids[VHCA_N_GIDS];
+	struct vhca_wire *wire;
+	struct vhca_context *contexts; /* list */
+	struct vhca_tables *tables;    /* QPs by number, keys by index: object.c's */
+};
+
+/* The devices of this process, made on first use. Any thread. */
+int vhca_n_devices(void);
+struct vhca_device *vhca_device(int index);
+
+/* For a command: takes the lock so that the engine makes way. */
+void vhca_lock(struct vhca_device *device);
+void vhca_unlock(struct vhca_device *device);
+
+/* One open of /dev/infiniband/uverbsN. `bar` is the program-visible UAR space: a memfd that is also
+ * the command fd, so that the program's mmap of it needs no hook. */
+struct vhca_context {
+	struct vhca_device *device;
+	struct vhca_context *next;
+	int bar_fd;   /* our own duplicate, so that the program's close does not take it */
+	uint8_t *bar; /* our mapping of all of it */
+	size_t bar_size;
+	uint64_t uars_used[16];       /* bitmap of UAR pages, 1,024 of them */
+	struct vhca_events *async;    /* object.c's: unread struct ib_uverbs_async_event_desc; NULL
+					 before ASYNC_EVENT_ALLOC */
+	struct vhca_object *objects;  /* list: what a context's end destroys */
+	struct vhca_handles *handles; /* uverbs.c's: handle number to object */
+};
+
+int vhca_context_create(struct vhca_device *device, int memfd, struct vhca_context **context);
+/* Destroys what the program left. The lock is taken inside. */
+void vhca_context_destroy(struct vhca_context *context);
+
+/* The frequency of the core clock and so of CQE timestamps: what QUERY_DEVICE_EX reports as
+ * hca_core_clock. */
+#define VHCA_CLOCK_KHZ 156250u
+
+/* Layout of the bar: page 0 and on are UARs. The two read-only pages lie where libmlx5 maps them
+ * without being told: at page (MLX5_IB_MMAP_* << 8) of the command fd. What lies between is a hole.
+ */
+#define VHCA_N_UARS    1024u
+#define VHCA_BAR_CLOCK \
+	((size_t)(5u << 8) * VHCA_PAGE) /* the free-running core clock, at offset 0 */
+#define VHCA_BAR_CLOCK_INFO ((size_t)(7u << 8) * VHCA_PAGE) /* struct mlx5_ib_clock_info */
+#define VHCA_BAR_SIZE       (VHCA_BAR_CLOCK_INFO + VHCA_PAGE)
+
+/* ---- object.c: each create and destroy with the device's lock held; 0 or a positive errno as the
+ * kernel would ---- */
+
+enum vhca_kind {
+	VHCA_PD,
+	VHCA_MR,
+	VHCA_CQ,
+	VHCA_QP,
+	VHCA_SRQ,
+	VHCA_AH,
+	VHCA_UAR,
+	VHCA_CHANNEL,
+	VHCA_XRCD,
+	VHCA_MW
+};
+
+struct vhca_object {
+	enum vhca_kind kind;
+	uint32_t refs; /* objects that need this one: destroy answers EBUSY while not 0 */
+	struct vhca_context *context;
+	struct vhca_object *next, **back; /* in context->objects */
+};
+
+struct vhca_pd {
+	struct vhca_object object;
+	uint32_t pdn;
+};
+
+struct vhca_mr {
+	struct vhca_object object;
+	struct vhca_pd *pd;
+	uint64_t start; /* the program's address of the first byte */
+	uint64_t length;
+	uint64_t iova;   /* what WQEs and peers call the first byte */
+	uint32_t access; /* IBV_ACCESS_* */
+	uint32_t key;    /* lkey and rkey */
+};
+
+struct vhca_channel {
+	struct vhca_object object;
+	struct vhca_events *events; /* object.c's: unread struct ib_uverbs_comp_event_desc */
+};
+
+struct vhca_uar {
+	struct vhca_object object;
+	uint32_t page; /* in the context's bar */
+};
+
+struct vhca_cq_attr {
+	uint64_t buf;                 /* the program's addresses */
+	uint64_t db;                  /* two records: [0] consumer index, [1] arm */
+	uint32_t n_cqe;               /* a power of two */
+	uint32_t cqe_size;            /* 64 or 128 */
+	uint64_t user_handle;         /* comes back in events */
+	struct vhca_channel *channel; /* NULL: none */
+	uint32_t uar_page;
+	uint8_t compress; /* mlx5_ib_create_cq.cqe_comp_en */
+	uint8_t compress_format;
+	bool ignore_overrun;
+	bool timestamp;
+};
+
+struct vhca_srq_attr {
+	struct vhca_pd *pd;
+	uint64_t buf, db;
+	uint32_t max_wr, max_sge,
+		limit; /* the ring has pow2_ceil(max_wr + 1) slots, as libmlx5 made it */
+	uint32_t uidx;
+	uint64_t user_handle;
+	uint32_t flags;
+};
+
+struct vhca_qp_attr {
+	struct vhca_pd *pd;
+	struct vhca_cq *send_cq, *recv_cq;
+	struct vhca_srq *srq; /* NULL: an RQ of its own */
+	uint8_t type;         /* enum ibv_qp_type */
+	bool signal_all;      /* for QUERY_QP: libmlx5 sets the bit in each ctrl segment, the device
+				 looks only there */
+	uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+	uint64_t user_handle;
+	/* the provider's part, struct mlx5_ib_create_qp */
+	uint64_t buf, sq_buf, db;            /* db: [0] receive counter, [1] send counter */
+	uint32_t sq_wqe_count;               /* WQEBBs of 64 bytes, a power of two */
+	uint32_t rq_wqe_count, rq_wqe_shift; /* count of strides and log2 of a stride's bytes */
+	uint32_t flags;                      /* MLX5_QP_FLAG_* */
+	uint32_t uidx;
+	uint32_t uar_page;
+};
+
+int vhca_pd_create(struct vhca_context *context, struct vhca_pd **pd);
+int vhca_mr_create(struct vhca_pd *pd, uint64_t start, uint64_t length, uint64_t iova,
+	uint32_t access, struct vhca_mr **mr);
+int vhca_mr_rereg(struct vhca_mr *mr, uint32_t flags, struct vhca_pd *pd, uint64_t start,
+	uint64_t length, uint64_t iova, uint32_t access);
+int vhca_uar_create(struct vhca_context *context, struct vhca_uar **uar);
+int vhca_channel_create(
+	struct vhca_context *context, int *program_fd, struct vhca_channel **channel);
+/* For ASYNC_EVENT_ALLOC: makes context->async and the program's end, a blocking pipe. */
+int vhca_async_create(struct vhca_context *context, int *program_fd);
+int vhca_cq_create(
+	struct vhca_context *context, const struct vhca_cq_attr *attr, struct vhca_cq **cq);
+int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cqe_size);
+int vhca_srq_create(
+	struct vhca_context *context, const struct vhca_srq_attr *attr, struct vhca_srq **srq);
+int vhca_srq_modify(struct vhca_srq *srq,
+	uint32_t limit); /* arms the limit event; EINVAL above the SRQ's size */
+void vhca_srq_query(
+	const struct vhca_srq *srq, uint32_t *max_wr, uint32_t *max_sge, uint32_t *limit);
+int vhca_qp_create(
+	struct vhca_context *context, const struct vhca_qp_attr *attr, struct vhca_qp **qp);
+/* `mask` and `attr` as ibv_modify_qp; checks transitions, required and allowed masks, and ranges as
+ * mlx5_ib does. */
+int vhca_qp_modify(
+	struct vhca_qp *qp, const struct ibv_qp_attr *attr, uint32_t mask, uint32_t av_sgid_index);
+void vhca_qp_query(struct vhca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
+int vhca_ah_create(struct vhca_pd *pd, const struct ibv_ah_attr *attr, struct vhca_ah **ah);
+
+/* Ends any object; EBUSY while others need it. */
+int vhca_object_destroy(struct vhca_object *object);
+
+/* Numbers the program sees. */
+uint32_t vhca_cq_number(const struct vhca_cq *cq);
+uint32_t vhca_qp_number(const struct vhca_qp *qp);
+uint32_t vhca_srq_number(const struct vhca_srq *srq);
+
+/* What DESTROY_CQ, DESTROY_QP and DESTROY_SRQ answer: events the program has read; ask before
+ * vhca_object_destroy, they also take back the ones it has not, so that none is read for an object
+ * that is gone. */
+uint32_t vhca_cq_events(struct vhca_cq *cq, uint32_t *async);
+uint32_t vhca_qp_events(struct vhca_qp *qp);
+uint32_t vhca_srq_events(struct vhca_srq *srq);
+
+/* ---- engine.c ---- */
+
+/* The first context starts the engine thread, the last one stops it. */
+int vhca_engine_start(void);
+void vhca_engine_stop(void);
+
+#endif

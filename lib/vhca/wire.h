@@ -1,0 +1,68 @@
+/* wire.h - what a wire must do: carry a request of one QP to its peer and bring the answer back
+ *
+ * A requester hands over a whole message: what its WQE asks for and the checked gather list in the
+ * program's memory. The loopback finds the peer and runs its responder at once, so that the data is
+ * copied once, gather list to scatter list. A wire of packets cuts the message along the path MTU,
+ * answers VHCA_LATER, and calls vhca_requester_answer() when the acknowledgement of the last packet
+ * is there; on its other side it feeds the responder a message whose gather list is the packet's
+ * payload.
+ */
+#ifndef VHCA_WIRE_H
+#define VHCA_WIRE_H
+
+#include "vhca/vhca.h"
+
+#define VHCA_MAX_SGE 63u /* data segments that fit one WQE of 63 * 16 bytes, and one RQ stride */
+
+struct vhca_sge {
+	uint8_t *addr; /* where the program's memory is, not an iova */
+	uint32_t length;
+};
+
+/* One message as its WQE asks for it. */
+struct vhca_message {
+	struct vhca_qp *qp;
+	uint8_t opcode; /* MLX5_OPCODE_* */
+	bool solicited;
+	__be32 imm; /* as it lies in the WQE and goes into the CQE */
+	uint32_t length;
+	uint32_t rkey;
+	uint64_t raddr;
+	uint32_t n_sge;
+	struct vhca_sge sge[VHCA_MAX_SGE];
+};
+
+enum vhca_answer_kind {
+	VHCA_ACK,
+	VHCA_RNR,           /* no receive WQE: try again after the responder's timer */
+	VHCA_SILENCE,       /* nobody there, or not in a state to answer: the retry timer decides */
+	VHCA_NAK_INVALID,   /* the message does not fit, or is not allowed on this QP */
+	VHCA_NAK_ACCESS,    /* rkey, bounds or right */
+	VHCA_NAK_OPERATION, /* the responder could not do its part */
+	VHCA_LATER,         /* vhca_requester_answer() will follow */
+};
+
+struct vhca_answer {
+	enum vhca_answer_kind kind;
+	uint8_t rnr_timer; /* of VHCA_RNR, as min_rnr_timer encodes it */
+};
+
+struct vhca_wire {
+	const struct vhca_wire_ops *ops;
+	struct vhca_device *device;
+};
+
+struct vhca_wire_ops {
+	const char *name;
+	/* NULL or a wire of its own size with `ops` and `device` set; a sentence says why not. */
+	struct vhca_wire *(*create)(struct vhca_device *device);
+	void (*destroy)(struct vhca_wire *wire);
+	/* Engine thread, device locked. The gather list lives until the answer. */
+	struct vhca_answer (*request)(struct vhca_wire *wire, const struct vhca_message *message);
+	/* Whatever has come in from outside; how much was done. NULL where nothing can. */
+	unsigned int (*poll)(struct vhca_wire *wire);
+};
+
+extern const struct vhca_wire_ops vhca_wire_loopback;
+
+#endif
