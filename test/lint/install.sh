@@ -51,10 +51,6 @@ build "$work/version.cc" "g++ -std=c++17" cxx
 for program in c c-static cxx cxx-static; do
 	runs $program
 done
-for header in "$source"/include/verbena/*.h; do # each stands alone, in both languages
-	gcc -std=gnu17 -Wall -Wextra -Werror $(flags --cflags) -fsyntax-only -x c "$header"
-	g++ -std=c++17 -Wall -Wextra -Werror $(flags --cflags) -fsyntax-only -x c++ "$header"
-done
 for example in "$source"/apps/examples/*.c "$source"/apps/examples/*.cc; do
 	case $example in
 	*\**) ;;
