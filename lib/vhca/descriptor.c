@@ -1,0 +1,302 @@
+/* descriptor.c - the file descriptors of the emulation: a table from number to file, and opening */
+#include "front.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct vhca_file *vhca_fd_table[VHCA_MAX_FDS];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t owner; /* the process that the table is of: a forked or vforked child must leave its
+		       parent's alone */
+
+/* The real fstat without its hook. */
+static int identify(int fd, dev_t *dev, ino_t *ino)
+{
+	int saved = errno, error = 0;
+	struct stat st;
+
+	if (syscall(SYS_fstat, fd, &st))
+		error = errno;
+	errno = saved;
+	if (error)
+		return error;
+	*dev = st.st_dev;
+	*ino = st.st_ino;
+	return 0;
+}
+
+/* ---- files ---- */
+
+static void file_end(struct vhca_file *file)
+{
+	int saved = errno;
+
+	if (file->kind == VHCA_FILE_DEVICE && file->context)
+		vhca_context_close(file->context);
+	if (file->kind == VHCA_FILE_CHANNEL && file->channel)
+		vhca_channel_close(file->channel);
+	free(file);
+	errno = saved;
+}
+
+void vhca_file_put(struct vhca_file *file)
+{
+	bool last;
+
+	pthread_mutex_lock(&lock);
+	last = --file->refs == 0;
+	pthread_mutex_unlock(&lock);
+	if (last)
+		file_end(file);
+}
+
+struct vhca_file *vhca_file_get(int fd)
+{
+	struct vhca_file *file;
+	dev_t dev = 0;
+	ino_t ino = 0;
+
+	if (!vhca_fd_may_be_ours(fd) || owner != getpid())
+		return NULL;
+	pthread_mutex_lock(&lock);
+	file = vhca_fd_table[fd];
+	if (file)
+		file->refs++;
+	pthread_mutex_unlock(&lock);
+	if (!file)
+		return NULL;
+	if (!identify(fd, &dev, &ino) && dev == file->dev && ino == file->ino)
+		return file;
+	/* closed by a way that has no hook, and perhaps reused since */
+	vhca_fd_forget(fd);
+	vhca_file_put(file);
+	return NULL;
+}
+
+void vhca_fd_forget(int fd)
+{
+	struct vhca_file *file;
+
+	if (!vhca_fd_may_be_ours(fd) || owner != getpid())
+		return;
+	pthread_mutex_lock(&lock);
+	file = vhca_fd_table[fd];
+	store_once(&vhca_fd_table[fd], NULL);
+	pthread_mutex_unlock(&lock);
+	if (file)
+		vhca_file_put(file);
+}
+
+/* In a child the table starts empty: what the parent had open stays the parent's. */
+static void own_table(void)
+{
+	pid_t self = getpid();
+
+	if (likely(owner == self))
+		return;
+	if (owner) {
+		pthread_mutex_init(&lock, NULL);
+		memset(vhca_fd_table, 0, sizeof(vhca_fd_table));
+	}
+	owner = self;
+}
+
+int vhca_fd_set(int newfd, struct vhca_file *file)
+{
+	struct vhca_file *old;
+
+	if ((unsigned int)newfd >= VHCA_MAX_FDS)
+		return EMFILE;
+	own_table();
+	pthread_mutex_lock(&lock);
+	old = vhca_fd_table[newfd];
+	file->refs++;
+	store_once(&vhca_fd_table[newfd], file);
+	pthread_mutex_unlock(&lock);
+	if (old)
+		vhca_file_put(old);
+	return 0;
+}
+
+/* A file for fd, held by the caller; NULL and errno. */
+static struct vhca_file *file_new(int fd, enum vhca_file_kind kind)
+{
+	struct vhca_file *file = calloc(1, sizeof(*file));
+	int error;
+
+	if (!file)
+		return NULL;
+	file->refs = 1;
+	file->kind = kind;
+	error = identify(fd, &file->dev, &file->ino);
+	if (error) {
+		free(file);
+		errno = error;
+		return NULL;
+	}
+	return file;
+}
+
+int vhca_fd_is_channel(int fd, struct vhca_channel_file *channel)
+{
+	struct vhca_file *file = file_new(fd, VHCA_FILE_CHANNEL);
+	int error;
+
+	if (!file)
+		return errno;
+	error = vhca_fd_set(fd, file);
+	if (!error)
+		file->channel = channel;
+	vhca_file_put(file);
+	return error;
+}
+
+/* ---- opening ---- */
+
+static int memfd_of(const char *name, int flags)
+{
+	return memfd_create(name, MFD_ALLOW_SEALING | (flags & O_CLOEXEC ? MFD_CLOEXEC : 0u));
+}
+
+static int fail_close(int fd, int error)
+{
+	syscall(SYS_close, fd);
+	errno = error;
+	return -1;
+}
+
+int vhca_open_content(const struct vhca_place *place, int flags)
+{
+	char text[4096];
+	size_t n = 0;
+	int fd;
+
+	if (vhca_place_kind(place) == VHCA_ATTRIBUTE)
+		n = vhca_place_read(place, text, sizeof(text));
+	fd = memfd_of("vhca-sysfs", flags);
+	if (fd < 0)
+		return -1;
+	if (n && pwrite(fd, text, n, 0) != (ssize_t)n)
+		return fail_close(fd, EIO);
+	/* as little to be written to as the attribute */
+	if (syscall(SYS_fcntl, fd, F_ADD_SEALS,
+		    F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
+		return fail_close(fd, errno);
+	return fd;
+}
+
+/* The command fd: the bar itself, so that mapping it needs no hook. Sealed in size, as the engine
+ * reads from it. */
+static int open_bar(const struct vhca_place *place, int flags, struct vhca_context **context)
+{
+	int fd = memfd_of(place->path + strlen("/dev/"), flags), error;
+
+	if (fd < 0)
+		return -1;
+	if (ftruncate(fd, (off_t)VHCA_BAR_SIZE) ||
+		syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
+		return fail_close(fd, errno);
+	error = vhca_context_create(vhca_device(place->device), fd, context);
+	return error ? fail_close(fd, abs(error)) : fd;
+}
+
+static int check_flags(const struct vhca_place *place, int flags)
+{
+	bool writes = (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH);
+	enum vhca_node kind = vhca_place_kind(place);
+
+	if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+		return EEXIST;
+	if (flags & O_DIRECTORY && kind != VHCA_DIRECTORY)
+		return ENOTDIR;
+	if (kind == VHCA_LINK && !(flags & O_PATH))
+		return ELOOP;
+	if (kind == VHCA_DIRECTORY && writes)
+		return EISDIR;
+	if (kind == VHCA_ATTRIBUTE && writes)
+		return EACCES;
+	return 0;
+}
+
+int vhca_open_place(const struct vhca_place *place, int flags)
+{
+	bool device = vhca_place_kind(place) == VHCA_CHARDEV && !(flags & O_PATH);
+	struct vhca_context *context = NULL;
+	int fd, error = check_flags(place, flags);
+	struct vhca_file *file;
+
+	if (error) {
+		errno = error;
+		return -1;
+	}
+	fd = device ? open_bar(place, flags, &context) : vhca_open_content(place, flags);
+	if (fd < 0)
+		return -1;
+	file = file_new(fd, device ? VHCA_FILE_DEVICE : VHCA_FILE_ATTRIBUTE);
+	if (!file) {
+		if (context)
+			vhca_context_close(context);
+		return fail_close(fd, ENOMEM);
+	}
+	if (vhca_place_kind(place) == VHCA_DIRECTORY)
+		file->kind = VHCA_FILE_DIRECTORY;
+	file->place = *place;
+	file->context = context;
+	error = vhca_fd_set(fd, file);
+	vhca_file_put(file);
+	return error ? fail_close(fd, error) : fd;
+}
+
+/* ---- what a path names ---- */
+
+bool vhca_may_locate(int dirfd, const char *path, bool empty_is_fd)
+{
+	if (!path)
+		return false;
+	if (path[0] == '/')
+		return vhca_path_may_be_ours(path);
+	if (!path[0] && !empty_is_fd)
+		return false;
+	return vhca_fd_may_be_ours(dirfd);
+}
+
+enum vhca_lookup vhca_locate(int dirfd, const char *path, bool follow, bool empty_is_fd,
+	struct vhca_place *place, int *error)
+{
+	char joined[2 * VHCA_PATH_MAX];
+	enum vhca_lookup found = VHCA_NOT_OURS;
+	struct vhca_file *file;
+
+	if (path[0] == '/')
+		return vhca_resolve(path, follow, place, error);
+	file = vhca_file_get(dirfd);
+	if (!file)
+		return VHCA_NOT_OURS;
+	if (file->kind == VHCA_FILE_CHANNEL) {
+		found = VHCA_NOT_OURS;
+	} else if (!path[0] && empty_is_fd) {
+		*place = file->place;
+		found = VHCA_FOUND;
+	} else if (file->kind != VHCA_FILE_DIRECTORY) {
+		*error = ENOTDIR;
+		found = VHCA_FAILED;
+	} else if ((size_t)snprintf(joined, sizeof(joined), "%s/%s", file->place.path, path) >=
+		sizeof(joined)) {
+		*error = ENAMETOOLONG;
+		found = VHCA_FAILED;
+	} else {
+		found = vhca_resolve(joined, follow, place, error);
+		if (found == VHCA_NOT_OURS) { /* "..", up into the real tree: there is no real
+						 directory to start from */
+			*error = ENOENT;
+			found = VHCA_FAILED;
+		}
+	}
+	vhca_file_put(file);
+	return found;
+}
