@@ -262,7 +262,7 @@ static void reset(const struct vbn_run_conf *conf,
 {
 	store_once(&team.run.stopping, 0);
 	team.run.over = 0;
-	team.run.signal = 0;
+	store_once(&team.run.signal, 0);
 	team.run.n_done = 0;
 	memset(team.workers, 0, sizeof(team.workers));
 	team.run.workers = team.workers;
@@ -273,7 +273,7 @@ static void reset(const struct vbn_run_conf *conf,
 	team.gate = GATE_SHUT;
 	team.n_arrived = 0;
 	team.failed = 0;
-	team.signal_ns = 0;
+	store_once(&team.signal_ns, 0);
 }
 
 static int plan_members(void)
@@ -348,7 +348,7 @@ static int run(void)
 		give_back_signals(&old);
 	if (ret)
 		return ret;
-	return team.failed ? team.failed : team.run.signal;
+	return team.failed ? team.failed : load_once(&team.run.signal);
 }
 
 VBN_API int vbn_run(const struct vbn_run_conf *conf,
