@@ -47,7 +47,8 @@ void vbn_zone_destroy(struct vbn_zone *zone);
  * how many there are. */
 int vbn_zone_modes(const struct vbn_zone *zone, struct vbn_mode *modes, int n);
 
-/* Bytes of the mapping, and those free for pools: what lies behind the last one. */
+/* Bytes of the mapping, and those not given to pools; where pools have come and gone, not in one
+ * run. */
 size_t vbn_zone_size(const struct vbn_zone *zone);
 size_t vbn_zone_free(const struct vbn_zone *zone);
 

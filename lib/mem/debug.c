@@ -180,11 +180,18 @@ void vbn__buf_debug_alloc(struct vbn_pool *pool, struct vbn_buf *buf, const void
 	pool->history[index_of(pool, buf)].allocated_by = caller;
 }
 
+void vbn__buf_debug_check(const struct vbn_buf *buf, const void *caller)
+{
+	if (unlikely(buf->pool_id > MEM_MAX_POOLS || !buf->pool ||
+		    vbn__pools[buf->pool_id] != buf->pool || !is_ours(buf->pool, buf)))
+		die_stranger(buf, caller);
+}
+
 void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller)
 {
-	if (unlikely(buf->pool_id > MEM_MAX_POOLS || !pool || vbn__pools[buf->pool_id] != pool ||
-		    !is_ours(pool, buf)))
-		die_stranger(buf, caller);
+	vbn__buf_debug_check(buf, caller);
+	if (unlikely(buf->pool != pool))
+		die(buf->pool, buf, "freed into another pool than its own", caller);
 	check_thread(pool, buf, caller);
 	if (unlikely(buf->state == BUF_HOME))
 		die(pool, buf, "freed twice", caller);

@@ -37,7 +37,8 @@ struct vbn_pool {
 	uint8_t *first; /* the first buf */
 	/* line 1 and on: read only after creation */
 	bool own_zone cache_aligned;
-	size_t footprint; /* bytes of the zone from here: this struct, the stack, the bufs */
+	size_t footprint;        /* bytes of the zone from here: this struct, the stack, the bufs */
+	struct vbn_pool *behind; /* the next one in the zone */
 	struct counter_set counters;
 	char name[32];
 #ifdef VBN_DEBUG_BUFS
@@ -59,7 +60,7 @@ enum { BUF_HOME = 0x5a, BUF_OUT = 0xa5 };
 enum { BUF_HOME = 0, BUF_OUT = 0 };
 #endif
 
-/* The word of a buf that the send path compares: its pool with no flag set. */
+/* The word of a buf that the send path compares in one go: its pool, its flags, its state. */
 static always_inline uint32_t buf_word(const struct vbn_buf *buf)
 {
 	uint32_t word;
@@ -67,7 +68,13 @@ static always_inline uint32_t buf_word(const struct vbn_buf *buf)
 	static_assert(offsetof(struct vbn_buf, pool_id) % 4 == 0,
 		"pool_id, flags and state are one aligned word");
 	__builtin_memcpy(&word, &buf->pool_id, sizeof(word));
-	return word & 0x00ffffffu; /* state is for debug builds to watch */
+	return word;
+}
+
+/* The word of a buf of this pool that is out and has no flags. */
+static always_inline uint32_t plain_word(const struct vbn_pool *pool)
+{
+	return pool->id | (uint32_t)BUF_OUT << 24;
 }
 
 /* Where the data of a buf of this pool starts when it is new. */
@@ -76,13 +83,15 @@ static always_inline uint8_t *pool_data(const struct vbn_pool *pool, struct vbn_
 	return (uint8_t *)(buf + 1) + pool->headroom;
 }
 
-/* Makes what pool_pop() gave a message: data, len, no flags. Length and word are one store, so that
- * the send path's load of the word is forwarded from it. */
-static always_inline void buf_start(
-	const struct vbn_pool *pool, struct vbn_buf *buf, uint8_t *data, uint32_t len)
+/* Length and word of a buf that is out and has no flags. */
+static always_inline uint64_t len_and_word(const struct vbn_pool *pool, uint32_t len)
 {
-	uint64_t len_word = len | (uint64_t)(pool->id | (uint32_t)BUF_OUT << 24) << 32;
+	return len | (uint64_t)plain_word(pool) << 32;
+}
 
+/* They are one store, so that the send path's load of the word is forwarded from it. */
+static always_inline void buf_set(struct vbn_buf *buf, uint8_t *data, uint64_t len_word)
+{
 	static_assert(offsetof(struct vbn_buf, len) % 8 == 0 &&
 			offsetof(struct vbn_buf, pool_id) % 8 == 4,
 		"len and the word are one aligned store");
@@ -90,13 +99,23 @@ static always_inline void buf_start(
 	__builtin_memcpy((char *)buf + offsetof(struct vbn_buf, len), &len_word, sizeof(len_word));
 }
 
+/* Makes what pool_pop() gave a message: data, len, no flags. */
+static always_inline void buf_start(
+	const struct vbn_pool *pool, struct vbn_buf *buf, uint8_t *data, uint32_t len)
+{
+	buf_set(buf, data, len_and_word(pool, len));
+}
+
 #ifdef VBN_DEBUG_BUFS
 /* Poison and check on free; check the poison and note the caller on alloc. Abort with a sentence
  * that names the pool, the buf, who allocated it and who freed it. */
 void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
+void vbn__buf_debug_check(
+	const struct vbn_buf *buf, const void *caller); /* before its pool is used */
 void vbn__buf_debug_alloc(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
 #else
 #define vbn__buf_debug_free(pool, buf, caller)  ((void)0)
+#define vbn__buf_debug_check(buf, caller)       ((void)0)
 #define vbn__buf_debug_alloc(pool, buf, caller) ((void)0)
 #endif
 
@@ -105,6 +124,29 @@ static always_inline void pool_push(struct vbn_pool *pool, struct vbn_buf *buf)
 {
 	vbn__buf_debug_free(pool, buf, __builtin_return_address(0));
 	pool->stack[pool->n_free++] = buf;
+}
+
+/* Many plain bufs of one pool go home: between open and close the top of the stack is in a
+ * register, and nothing else may use the pool. */
+struct pool_homecoming {
+	struct vbn_pool *pool;
+	struct vbn_buf **top;
+};
+
+static always_inline struct pool_homecoming pool_open(struct vbn_pool *pool)
+{
+	return (struct pool_homecoming){pool, pool->stack + pool->n_free};
+}
+
+static always_inline void pool_take_home(struct pool_homecoming *home, struct vbn_buf *buf)
+{
+	vbn__buf_debug_free(home->pool, buf, __builtin_return_address(0));
+	*home->top++ = buf;
+}
+
+static always_inline void pool_close(struct pool_homecoming *home)
+{
+	home->pool->n_free = (uint32_t)(home->top - home->pool->stack);
 }
 
 /* Takes one buf without touching its header, or NULL: the caller sets data, len and flags when it
@@ -133,7 +175,7 @@ struct vbn_zone {
 	struct vbn_mode modes[3]; /* "page size", "NUMA node", "backing" */
 	int n_modes;
 	uint64_t generation;
-	uint32_t n_pools; /* with `used` pool.c's, under its lock */
+	struct vbn_pool *pools; /* in the order of memory; with `used` pool.c's, under its lock */
 };
 
 /* A process-wide number of the zone with this id: differs when an id is used again, so that a

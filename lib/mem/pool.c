@@ -60,31 +60,36 @@ VBN_API size_t vbn_pool_footprint(const struct vbn_pool_conf *conf)
 
 /* ---- room in a zone: taken and given back under the lock ---- */
 
+/* The first gap between pools that is large enough. */
 static struct vbn_pool *carve(struct vbn_zone *zone, size_t size)
 {
-	uint8_t *at = zone->base + zone->used;
+	struct vbn_pool **link = &zone->pools, *pool;
+	uint8_t *at = zone->base;
 
-	if (zone->size - zone->used < size)
+	while (*link && (size_t)((uint8_t *)*link - at) < size) {
+		at = (uint8_t *)*link + (*link)->footprint;
+		link = &(*link)->behind;
+	}
+	if (!*link && (size_t)(zone->base + zone->size - at) < size)
 		return NULL;
+	pool = (struct vbn_pool *)(void *)at;
+	memset(pool, 0, sizeof(*pool)); /* an earlier pool may have lain here */
+	pool->zone = zone;
+	pool->footprint = size;
+	pool->behind = *link;
+	store_once(link, pool);
 	store_once(&zone->used, zone->used + size);
-	store_once(&zone->n_pools, zone->n_pools + 1);
-	return (struct vbn_pool *)(void *)at;
+	return pool;
 }
 
-/* What lies behind the last pool that is left is free again. */
-static void uncarve(struct vbn_zone *zone)
+static void uncarve(struct vbn_pool *pool)
 {
-	size_t used = 0;
+	struct vbn_pool **link = &pool->zone->pools;
 
-	for (int id = 1; id <= MEM_MAX_POOLS; id++) {
-		const struct vbn_pool *pool = vbn__pools[id];
-
-		if (pool && pool->zone == zone)
-			used = max(used,
-				(size_t)((const uint8_t *)pool - zone->base) + pool->footprint);
-	}
-	store_once(&zone->used, used);
-	store_once(&zone->n_pools, zone->n_pools - 1);
+	while (*link != pool)
+		link = &(*link)->behind;
+	store_once(&pool->zone->used, pool->zone->used - pool->footprint);
+	store_once(link, pool->behind);
 }
 
 /* ---- create and destroy ---- */
@@ -125,10 +130,7 @@ static int claim(struct vbn_zone *zone, const struct shape *shape, struct vbn_po
 		ret = -ENOMEM;
 		goto out;
 	}
-	memset(pool, 0, sizeof(*pool)); /* an earlier pool may have lain here */
 	pool->id = id;
-	pool->zone = zone;
-	pool->footprint = shape->footprint;
 	vbn__pools[id] = pool;
 	*claimed = pool;
 out:
@@ -140,7 +142,7 @@ static void unclaim(struct vbn_pool *pool)
 {
 	pthread_mutex_lock(&lock);
 	vbn__pools[pool->id] = NULL;
-	uncarve(pool->zone);
+	uncarve(pool);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -223,8 +225,9 @@ VBN_API int vbn_pool_create(const struct vbn_pool_conf *conf, struct vbn_pool **
 	}
 	if (ret) {
 		fail(ENOMEM,
-			"pool %s: cannot take %zu bytes from zone %s: it has %zu free; make the zone larger or the pool smaller",
-			name_of(conf), shape.footprint, zone->name, vbn_zone_free(zone));
+			"pool %s: cannot take %zu bytes from zone %s: it has %zu free%s; make the zone larger or the pool smaller",
+			name_of(conf), shape.footprint, zone->name, vbn_zone_free(zone),
+			vbn_zone_free(zone) < shape.footprint ? "" : ", but not in one run");
 		goto no_room;
 	}
 	build(pool, conf, &shape);
@@ -322,6 +325,7 @@ static cold int refuse(struct vbn_pool *pool)
 VBN_API hot int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n)
 {
 	const size_t to_data = sizeof(struct vbn_buf) + pool->headroom;
+	const uint64_t len_word = len_and_word(pool, 0);
 	struct vbn_buf **top;
 
 	if (unlikely((uint32_t)n > pool->n_free)) /* a negative n too */
@@ -332,7 +336,7 @@ VBN_API hot int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int 
 		struct vbn_buf *buf = *--top;
 
 		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
-		buf_start(pool, buf, (uint8_t *)buf + to_data, 0);
+		buf_set(buf, (uint8_t *)buf + to_data, len_word);
 		bufs[i] = buf;
 	}
 	return n;
@@ -346,8 +350,10 @@ static void free_chain(struct vbn_buf *buf, const void *caller)
 
 	(void)caller; /* debug builds note it */
 	for (; buf; buf = next) {
-		struct vbn_pool *pool = buf->pool;
+		struct vbn_pool *pool;
 
+		vbn__buf_debug_check(buf, caller);
+		pool = buf->pool;
 		next = buf->flags & VBN_BUF_CHAIN ? buf->next : NULL;
 		vbn__buf_debug_free(pool, buf, caller);
 		pool->stack[pool->n_free++] = buf;
@@ -361,19 +367,21 @@ VBN_API hot void vbn_buf_free(struct vbn_buf **bufs, int n)
 	int i = 0;
 
 	while (i < n) {
-		struct vbn_pool *pool = bufs[i]->pool;
-		const uint32_t word = bufs[i]->pool_id;
+		struct vbn_pool *pool;
 		struct vbn_buf **top;
+		uint32_t word;
 		int start = i;
 
+		vbn__buf_debug_check(bufs[i], __builtin_return_address(0));
+		pool = bufs[i]->pool;
+		word = plain_word(pool);
 		top = pool->stack + pool->n_free;
 		for (; i < n && likely(buf_word(bufs[i]) == word); i++) {
 			vbn__buf_debug_free(pool, bufs[i], __builtin_return_address(0));
 			*top++ = bufs[i];
 		}
 		pool->n_free += (uint32_t)(i - start);
-		if (i == start)
-			free_chain(bufs[i++],
-				__builtin_return_address(0)); /* it has a flag, or is a chain */
+		if (i == start) /* it has a flag, or is a chain */
+			free_chain(bufs[i++], __builtin_return_address(0));
 	}
 }

@@ -200,9 +200,9 @@ VBN_API void vbn_zone_destroy(struct vbn_zone *zone)
 {
 	if (!zone)
 		return;
-	if (load_once(&zone->n_pools)) {
-		log_error("zone %s: cannot destroy it: %u of its pools exist; destroy them first",
-			zone->name, load_once(&zone->n_pools));
+	if (load_once(&zone->pools)) {
+		log_error(
+			"zone %s: cannot destroy it: it has pools; destroy them first", zone->name);
 		return;
 	}
 	call_hooks(zone);
