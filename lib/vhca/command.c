@@ -1,11 +1,10 @@
-/* command.c - the commands inside INVOKE_WRITE: what each asks of the device, and the device's
- * capabilities
+/* command.c - the commands inside INVOKE_WRITE, and the device's capabilities
  *
  * A command is a row of a table with the least size of its structures; shorter ones are ENOSPC, as
  * in the kernel. The functions read through vhca_span_read() and write through vhca_span_write(),
  * which know what the program gave.
  */
-#include "front.h"
+#include "command.h"
 
 #include <limits.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -14,31 +13,7 @@
 
 /* ---- what the emulation offers: a feature that the device side gains is turned on here ---- */
 
-enum {
-	MAX_QP = 1 << 17,
-	MAX_WR = 32768,
-	MAX_SGE = 30,
-	MAX_CQE = (1 << 22) - 1,
-	MAX_SRQ_WR = 32767,
-	MAX_SRQ_SGE = 31,
-	MAX_RD_ATOMIC = 16,
-	MAX_INLINE = 1008,
-	MAX_OBJECTS = 1 << 24,
-	MAX_MESSAGE = 1 << 30,
-};
-
-static const struct {
-	uint32_t device_cap_flags;
-	uint32_t atomic_cap;
-	uint32_t qp_types; /* bit by enum ibv_qp_type */
-	uint32_t qp_create_flags;
-	uint32_t max_mcast_grp;
-	uint32_t max_mw;
-	uint64_t timestamp_mask;
-	uint32_t mlx5_flags;   /* enum mlx5_ib_query_dev_resp_flags */
-	uint32_t multi_packet; /* enum mlx5_ib_mpw_caps */
-	uint32_t compressed_formats;
-} features = {
+const struct vhca_features vhca_features = {
 	.device_cap_flags = IB_UVERBS_DEVICE_CHANGE_PHY_PORT | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT |
 		IB_UVERBS_DEVICE_SYS_IMAGE_GUID | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN,
 	.atomic_cap = IBV_ATOMIC_NONE,
@@ -160,7 +135,7 @@ static void fill_device(const struct vhca_device *device, struct ib_uverbs_query
 		.vendor_part_id = device->connectx4lx ? 0x1015 : 0x1017,
 		.max_qp = MAX_QP,
 		.max_qp_wr = MAX_WR,
-		.device_cap_flags = features.device_cap_flags,
+		.device_cap_flags = vhca_features.device_cap_flags,
 		.max_sge = MAX_SGE,
 		.max_sge_rd = MAX_SGE,
 		.max_cq = MAX_OBJECTS,
@@ -170,9 +145,9 @@ static void fill_device(const struct vhca_device *device, struct ib_uverbs_query
 		.max_qp_rd_atom = MAX_RD_ATOMIC,
 		.max_res_rd_atom = MAX_RD_ATOMIC * MAX_QP,
 		.max_qp_init_rd_atom = MAX_RD_ATOMIC,
-		.atomic_cap = features.atomic_cap,
-		.max_mw = features.max_mw,
-		.max_mcast_grp = features.max_mcast_grp,
+		.atomic_cap = vhca_features.atomic_cap,
+		.max_mw = vhca_features.max_mw,
+		.max_mcast_grp = vhca_features.max_mcast_grp,
 		.max_ah = INT_MAX,
 		.max_srq = 1 << 23,
 		.max_srq_wr = MAX_SRQ_WR,
@@ -196,10 +171,10 @@ static int answer_mlx5_device(struct vhca_request *request)
 {
 	struct mlx5_ib_query_device_resp resp = {
 		.response_length = (uint32_t)min(request->uhw_out.size, sizeof(resp)),
-		.mlx5_ib_support_multi_pkt_send_wqes = features.multi_packet,
-		.flags = features.mlx5_flags,
-		.cqe_comp_caps.max_num = features.compressed_formats ? 128 : 0,
-		.cqe_comp_caps.supported_format = features.compressed_formats,
+		.mlx5_ib_support_multi_pkt_send_wqes = vhca_features.multi_packet,
+		.flags = vhca_features.mlx5_flags,
+		.cqe_comp_caps.max_num = vhca_features.compressed_formats ? 128 : 0,
+		.cqe_comp_caps.supported_format = vhca_features.compressed_formats,
 	};
 
 	return vhca_span_write(&request->uhw_out, &resp, sizeof(resp));
@@ -209,9 +184,9 @@ static int query_device_ex(struct vhca_request *request)
 {
 	struct ib_uverbs_ex_query_device_resp resp = {
 		.response_length = (uint32_t)min(request->out.size, sizeof(resp)),
-		.timestamp_mask = features.timestamp_mask,
+		.timestamp_mask = vhca_features.timestamp_mask,
 		.hca_core_clock = VHCA_CLOCK_KHZ,
-		.device_cap_flags_ex = features.device_cap_flags,
+		.device_cap_flags_ex = vhca_features.device_cap_flags,
 	};
 	struct ib_uverbs_ex_query_device cmd;
 	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
@@ -258,8 +233,7 @@ static int query_port(struct vhca_request *request)
 
 /* ---- protection domains and memory ---- */
 
-/* Registers a new object; ends it again where there is no handle for it. */
-static int adopt(struct vhca_request *request, void *object, uint32_t *handle)
+int vhca_adopt(struct vhca_request *request, void *object, uint32_t *handle)
 {
 	int error = vhca_handle_add(request->context, object, handle);
 
@@ -273,7 +247,8 @@ static int alloc_pd(struct vhca_request *request)
 	struct mlx5_ib_alloc_pd_resp uhw;
 	struct ib_uverbs_alloc_pd_resp resp;
 	struct vhca_pd *pd;
-	int error = vhca_pd_create(request->context, &pd) ?: adopt(request, pd, &resp.pd_handle);
+	int error =
+		vhca_pd_create(request->context, &pd) ?: vhca_adopt(request, pd, &resp.pd_handle);
 
 	if (error)
 		return error;
@@ -310,7 +285,7 @@ static int reg_mr(struct vhca_request *request)
 	if (!pd || (cmd.start ^ cmd.hca_va) & (VHCA_PAGE - 1))
 		return EINVAL;
 	error = vhca_mr_create(pd, cmd.start, cmd.length, cmd.hca_va, cmd.access_flags, &mr)
-		?: adopt(request, mr, &resp.mr_handle);
+		?: vhca_adopt(request, mr, &resp.mr_handle);
 	if (error)
 		return error;
 	resp.lkey = resp.rkey = mr->key;
@@ -353,595 +328,6 @@ static int rereg_mr(struct vhca_request *request)
 static int dereg_mr(struct vhca_request *request)
 {
 	return destroy_plain(request, VHCA_MR);
-}
-
-/* ---- completion ---- */
-
-static int create_comp_channel(struct vhca_request *request)
-{
-	struct ib_uverbs_create_comp_channel_resp resp;
-	int fd, error = vhca_channel_make(request->context, &fd);
-
-	if (error)
-		return error;
-	resp.fd = (uint32_t)fd;
-	return vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-/* The channel behind the program's descriptor, which the request holds until the lock is released.
- */
-static int find_channel(struct vhca_request *request, int fd, struct vhca_channel **channel)
-{
-	struct vhca_file *file = vhca_file_get(fd);
-
-	request->held = file;
-	if (!file || file->kind != VHCA_FILE_CHANNEL)
-		return EBADF;
-	if (!file->channel || file->channel->context != request->context)
-		return EINVAL;
-	*channel = file->channel->channel;
-	return 0;
-}
-
-static int check_cq_size(uint32_t cqe, uint32_t cqe_size)
-{
-	return cqe > MAX_CQE || (cqe_size != 64 && cqe_size != 128) ? EINVAL : 0;
-}
-
-static int read_mlx5_cq(struct vhca_request *request, struct vhca_cq_attr *attr)
-{
-	const uint16_t known =
-		MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD | MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX;
-	struct mlx5_ib_create_cq cmd;
-	int error = vhca_span_read(&request->uhw_in, &cmd, sizeof(cmd));
-
-	if (error)
-		return error;
-	if (request->uhw_in.size < offsetof(struct mlx5_ib_create_cq, flags))
-		return EINVAL;
-	if (cmd.flags & (uint16_t)~known)
-		return EINVAL;
-	if (cmd.cqe_comp_en && !(features.compressed_formats & cmd.cqe_comp_res_format))
-		return EOPNOTSUPP;
-	if (cmd.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD &&
-		!(features.mlx5_flags & MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD))
-		return EOPNOTSUPP;
-	attr->buf = cmd.buf_addr;
-	attr->db = cmd.db_addr;
-	attr->cqe_size = cmd.cqe_size;
-	attr->compress = cmd.cqe_comp_en;
-	attr->compress_format = cmd.cqe_comp_res_format;
-	if (cmd.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
-		attr->uar_page = cmd.uar_page_index;
-	return 0;
-}
-
-int vhca_make_cq(struct vhca_request *request, const struct ib_uverbs_ex_create_cq *cmd,
-	struct ib_uverbs_create_cq_resp *resp)
-{
-	struct vhca_cq_attr attr = {
-		.user_handle = cmd->user_handle,
-		.ignore_overrun = cmd->flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN,
-		.timestamp = cmd->flags & IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION,
-	};
-	struct mlx5_ib_create_cq_resp uhw = {.cqn = 0};
-	struct vhca_cq *cq;
-	int error;
-
-	if (cmd->comp_vector >= vhca_n_vectors())
-		return EINVAL;
-	if (cmd->flags &
-		~(uint32_t)(IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN |
-			IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION))
-		return EOPNOTSUPP;
-	error = read_mlx5_cq(request, &attr) ?: check_cq_size(cmd->cqe, attr.cqe_size);
-	if (!error && cmd->comp_channel >= 0)
-		error = find_channel(request, cmd->comp_channel, &attr.channel);
-	if (error)
-		return error;
-	attr.n_cqe = (uint32_t)pow2_ceil((uint64_t)cmd->cqe + 1);
-	error = vhca_cq_create(request->context, &attr, &cq)
-		?: adopt(request, cq, &resp->cq_handle);
-	if (error)
-		return error;
-	resp->cqe = attr.n_cqe - 1;
-	uhw.cqn = vhca_cq_number(cq);
-	return vhca_span_write(&request->uhw_out, &uhw, sizeof(uhw));
-}
-
-static int create_cq(struct vhca_request *request)
-{
-	struct ib_uverbs_create_cq_resp resp;
-	struct ib_uverbs_create_cq cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
-	struct ib_uverbs_ex_create_cq ex = {
-		.user_handle = cmd.user_handle,
-		.cqe = cmd.cqe,
-		.comp_vector = cmd.comp_vector,
-		.comp_channel = cmd.comp_channel,
-	};
-
-	error = error ?: vhca_make_cq(request, &ex, &resp);
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-static int create_cq_ex(struct vhca_request *request)
-{
-	struct ib_uverbs_ex_create_cq_resp resp = {
-		.response_length = (uint32_t)min(request->out.size, sizeof(resp)),
-	};
-	struct ib_uverbs_ex_create_cq cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
-
-	if (!error && (cmd.comp_mask || cmd.reserved))
-		error = EINVAL;
-	error = error ?: vhca_make_cq(request, &cmd, &resp.base);
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-static int resize_cq(struct vhca_request *request)
-{
-	struct ib_uverbs_resize_cq_resp resp = {.cqe = 0};
-	struct mlx5_ib_resize_cq uhw;
-	struct ib_uverbs_resize_cq cmd;
-	struct vhca_cq *cq;
-	uint32_t n;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd))
-		?: vhca_span_read(&request->uhw_in, &uhw, sizeof(uhw));
-
-	if (error)
-		return error;
-	cq = vhca_handle_find(request->context, cmd.cq_handle, VHCA_CQ);
-	if (!cq || request->uhw_in.size < offsetof(struct mlx5_ib_resize_cq, reserved0) ||
-		!cmd.cqe || check_cq_size(cmd.cqe, uhw.cqe_size))
-		return EINVAL;
-	n = (uint32_t)pow2_ceil((uint64_t)cmd.cqe + 1);
-	error = vhca_cq_resize(cq, uhw.buf_addr, n, uhw.cqe_size);
-	if (error)
-		return error;
-	resp.cqe = n - 1;
-	return vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-int vhca_end_cq(
-	struct vhca_request *request, uint32_t handle, uint32_t *completions, uint32_t *async)
-{
-	struct vhca_cq *cq = vhca_handle_find(request->context, handle, VHCA_CQ);
-
-	if (!cq)
-		return EINVAL;
-	if (((struct vhca_object *)(void *)cq)->refs)
-		return EBUSY;
-	*completions = vhca_cq_events(cq, async);
-	return vhca_handle_destroy(request->context, handle, VHCA_CQ);
-}
-
-static int destroy_cq(struct vhca_request *request)
-{
-	struct ib_uverbs_destroy_cq_resp resp;
-	struct ib_uverbs_destroy_cq cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd))
-		?: vhca_end_cq(request, cmd.cq_handle, &resp.comp_events_reported,
-			   &resp.async_events_reported);
-
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-/* ---- queue pairs ---- */
-
-static int read_mlx5_qp(struct vhca_request *request, struct vhca_qp_attr *attr)
-{
-	struct mlx5_ib_create_qp cmd;
-	int error = vhca_span_read(&request->uhw_in, &cmd, sizeof(cmd));
-
-	if (error)
-		return error;
-	if (request->uhw_in.size < offsetof(struct mlx5_ib_create_qp, sq_buf_addr))
-		return EINVAL;
-	if (!(cmd.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX))
-		return EINVAL;
-	attr->buf = cmd.buf_addr;
-	attr->sq_buf = cmd.sq_buf_addr;
-	attr->db = cmd.db_addr;
-	attr->sq_wqe_count = cmd.sq_wqe_count;
-	attr->rq_wqe_count = cmd.rq_wqe_count;
-	attr->rq_wqe_shift = cmd.rq_wqe_shift;
-	attr->flags = cmd.flags;
-	attr->uidx = cmd.uidx;
-	attr->uar_page = cmd.bfreg_index;
-	return 0;
-}
-
-static int find_qp_parts(struct vhca_request *request, const struct ib_uverbs_ex_create_qp *cmd,
-	struct vhca_qp_attr *attr)
-{
-	attr->pd = vhca_handle_find(request->context, cmd->pd_handle, VHCA_PD);
-	attr->send_cq = vhca_handle_find(request->context, cmd->send_cq_handle, VHCA_CQ);
-	attr->recv_cq = vhca_handle_find(request->context, cmd->recv_cq_handle, VHCA_CQ);
-	if (cmd->is_srq)
-		attr->srq = vhca_handle_find(request->context, cmd->srq_handle, VHCA_SRQ);
-	return !attr->pd || !attr->send_cq || !attr->recv_cq || (cmd->is_srq && !attr->srq) ? EINVAL
-											    : 0;
-}
-
-static int check_qp(const struct ib_uverbs_ex_create_qp *cmd)
-{
-	if (cmd->qp_type >= 32 || !(features.qp_types & 1u << cmd->qp_type))
-		return EOPNOTSUPP;
-	if (cmd->create_flags & ~features.qp_create_flags || cmd->comp_mask)
-		return EOPNOTSUPP;
-	if (cmd->max_send_wr > MAX_WR || cmd->max_recv_wr > MAX_WR || cmd->max_send_sge > MAX_SGE ||
-		cmd->max_recv_sge > MAX_SRQ_SGE + 1 || cmd->max_inline_data > MAX_INLINE)
-		return EINVAL;
-	return 0;
-}
-
-int vhca_make_qp(struct vhca_request *request, const struct ib_uverbs_ex_create_qp *cmd,
-	struct ib_uverbs_create_qp_resp *resp)
-{
-	struct vhca_qp_attr attr = {
-		.type = cmd->qp_type,
-		.signal_all = cmd->sq_sig_all,
-		.max_send_wr = cmd->max_send_wr,
-		.max_recv_wr = cmd->is_srq ? 0 : cmd->max_recv_wr,
-		.max_send_sge = cmd->max_send_sge,
-		.max_recv_sge = cmd->is_srq ? 0 : cmd->max_recv_sge,
-		.max_inline = cmd->max_inline_data,
-		.user_handle = cmd->user_handle,
-	};
-	struct mlx5_ib_create_qp_resp uhw = {
-		.bfreg_index = 1u << 31}; /* the UAR was the program's choice */
-	struct vhca_qp *qp;
-	int error = check_qp(cmd) ?: find_qp_parts(request, cmd, &attr) ?: read_mlx5_qp(request, &attr);
-
-	if (error)
-		return error;
-	error = vhca_qp_create(request->context, &attr, &qp)
-		?: adopt(request, qp, &resp->qp_handle);
-	if (error)
-		return error;
-	resp->qpn = vhca_qp_number(qp);
-	resp->max_send_wr = attr.max_send_wr;
-	resp->max_recv_wr = attr.max_recv_wr;
-	resp->max_send_sge = attr.max_send_sge;
-	resp->max_recv_sge = attr.max_recv_sge;
-	resp->max_inline_data = attr.max_inline;
-	resp->reserved = 0;
-	return vhca_span_write(&request->uhw_out, &uhw, sizeof(uhw));
-}
-
-static int create_qp(struct vhca_request *request)
-{
-	struct ib_uverbs_create_qp_resp resp;
-	struct ib_uverbs_create_qp cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
-	struct ib_uverbs_ex_create_qp ex = {
-		.user_handle = cmd.user_handle,
-		.pd_handle = cmd.pd_handle,
-		.send_cq_handle = cmd.send_cq_handle,
-		.recv_cq_handle = cmd.recv_cq_handle,
-		.srq_handle = cmd.srq_handle,
-		.max_send_wr = cmd.max_send_wr,
-		.max_recv_wr = cmd.max_recv_wr,
-		.max_send_sge = cmd.max_send_sge,
-		.max_recv_sge = cmd.max_recv_sge,
-		.max_inline_data = cmd.max_inline_data,
-		.sq_sig_all = cmd.sq_sig_all,
-		.qp_type = cmd.qp_type,
-		.is_srq = cmd.is_srq,
-	};
-
-	error = error ?: vhca_make_qp(request, &ex, &resp);
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-static int create_qp_ex(struct vhca_request *request)
-{
-	struct ib_uverbs_ex_create_qp_resp resp = {
-		.response_length = (uint32_t)min(request->out.size, sizeof(resp)),
-	};
-	struct ib_uverbs_ex_create_qp cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd))
-		?: vhca_make_qp(request, &cmd, &resp.base);
-
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-static struct ibv_ah_attr ah_of_dest(const struct ib_uverbs_qp_dest *dest)
-{
-	struct ibv_ah_attr attr = {
-		.grh.flow_label = dest->flow_label,
-		.grh.sgid_index = dest->sgid_index,
-		.grh.hop_limit = dest->hop_limit,
-		.grh.traffic_class = dest->traffic_class,
-		.dlid = dest->dlid,
-		.sl = dest->sl,
-		.src_path_bits = dest->src_path_bits,
-		.static_rate = dest->static_rate,
-		.is_global = dest->is_global,
-		.port_num = dest->port_num,
-	};
-
-	memcpy(attr.grh.dgid.raw, dest->dgid, sizeof(dest->dgid));
-	return attr;
-}
-
-static struct ib_uverbs_qp_dest dest_of_ah(const struct ibv_ah_attr *attr)
-{
-	struct ib_uverbs_qp_dest dest = {
-		.flow_label = attr->grh.flow_label,
-		.dlid = attr->dlid,
-		.sgid_index = attr->grh.sgid_index,
-		.hop_limit = attr->grh.hop_limit,
-		.traffic_class = attr->grh.traffic_class,
-		.sl = attr->sl,
-		.src_path_bits = attr->src_path_bits,
-		.static_rate = attr->static_rate,
-		.is_global = attr->is_global,
-		.port_num = attr->port_num,
-	};
-
-	memcpy(dest.dgid, attr->grh.dgid.raw, sizeof(dest.dgid));
-	return dest;
-}
-
-/* No value of an enum can be told from what the program may send: ranges are checked where they are
- * used. */
-static int modify(
-	struct vhca_request *request, const struct ib_uverbs_ex_modify_qp *cmd, uint32_t known)
-{
-	const struct ib_uverbs_modify_qp *base = &cmd->base;
-	struct ibv_qp_attr attr = {
-		.qp_state = (enum ibv_qp_state)base->qp_state,
-		.cur_qp_state = (enum ibv_qp_state)base->cur_qp_state,
-		.path_mtu = (enum ibv_mtu)base->path_mtu,
-		.path_mig_state = (enum ibv_mig_state)base->path_mig_state,
-		.qkey = base->qkey,
-		.rq_psn = base->rq_psn,
-		.sq_psn = base->sq_psn,
-		.dest_qp_num = base->dest_qp_num,
-		.qp_access_flags = base->qp_access_flags,
-		.ah_attr = ah_of_dest(&base->dest),
-		.alt_ah_attr = ah_of_dest(&base->alt_dest),
-		.pkey_index = base->pkey_index,
-		.alt_pkey_index = base->alt_pkey_index,
-		.en_sqd_async_notify = base->en_sqd_async_notify,
-		.max_rd_atomic = base->max_rd_atomic,
-		.max_dest_rd_atomic = base->max_dest_rd_atomic,
-		.min_rnr_timer = base->min_rnr_timer,
-		.port_num = base->port_num,
-		.timeout = base->timeout,
-		.retry_cnt = base->retry_cnt,
-		.rnr_retry = base->rnr_retry,
-		.alt_port_num = base->alt_port_num,
-		.alt_timeout = base->alt_timeout,
-		.rate_limit = cmd->rate_limit,
-	};
-	struct vhca_qp *qp = vhca_handle_find(request->context, base->qp_handle, VHCA_QP);
-
-	if (!qp)
-		return EINVAL;
-	if (base->attr_mask & ~known)
-		return EOPNOTSUPP;
-	return vhca_qp_modify(qp, &attr, base->attr_mask, base->dest.sgid_index);
-}
-
-enum { MODIFY_STANDARD = (IBV_QP_DEST_QPN << 1) - 1 };
-
-static int modify_qp(struct vhca_request *request)
-{
-	struct ib_uverbs_ex_modify_qp cmd = {.rate_limit = 0};
-	int error = vhca_span_read(&request->in, &cmd.base, sizeof(cmd.base));
-
-	return error ?: modify(request, &cmd, MODIFY_STANDARD);
-}
-
-static int modify_qp_ex(struct vhca_request *request)
-{
-	struct ib_uverbs_ex_modify_qp_resp resp = {
-		.response_length = (uint32_t)min(request->out.size, sizeof(resp)),
-	};
-	struct mlx5_ib_modify_qp_resp uhw = {
-		.response_length = (uint32_t)min(request->uhw_out.size, sizeof(uhw)),
-	};
-	struct ib_uverbs_ex_modify_qp cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd))
-		?: modify(request, &cmd, MODIFY_STANDARD);
-
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp)) ?:
-			vhca_span_write(&request->uhw_out, &uhw, sizeof(uhw));
-}
-
-static int query_qp(struct vhca_request *request)
-{
-	struct ib_uverbs_query_qp_resp resp;
-	struct ibv_qp_init_attr init = {.sq_sig_all = 0};
-	struct ibv_qp_attr attr = {.rate_limit = 0};
-	struct ib_uverbs_query_qp cmd;
-	struct vhca_qp *qp;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
-
-	if (error)
-		return error;
-	qp = vhca_handle_find(request->context, cmd.qp_handle, VHCA_QP);
-	if (!qp)
-		return EINVAL;
-	vhca_qp_query(qp, &attr, &init);
-	resp = (struct ib_uverbs_query_qp_resp){
-		.dest = dest_of_ah(&attr.ah_attr),
-		.alt_dest = dest_of_ah(&attr.alt_ah_attr),
-		.max_send_wr = attr.cap.max_send_wr,
-		.max_recv_wr = attr.cap.max_recv_wr,
-		.max_send_sge = attr.cap.max_send_sge,
-		.max_recv_sge = attr.cap.max_recv_sge,
-		.max_inline_data = attr.cap.max_inline_data,
-		.qkey = attr.qkey,
-		.rq_psn = attr.rq_psn,
-		.sq_psn = attr.sq_psn,
-		.dest_qp_num = attr.dest_qp_num,
-		.qp_access_flags = (uint32_t)attr.qp_access_flags,
-		.pkey_index = attr.pkey_index,
-		.alt_pkey_index = attr.alt_pkey_index,
-		.qp_state = (uint8_t)attr.qp_state,
-		.cur_qp_state = (uint8_t)attr.cur_qp_state,
-		.path_mtu = (uint8_t)attr.path_mtu,
-		.path_mig_state = (uint8_t)attr.path_mig_state,
-		.sq_draining = attr.sq_draining,
-		.max_rd_atomic = attr.max_rd_atomic,
-		.max_dest_rd_atomic = attr.max_dest_rd_atomic,
-		.min_rnr_timer = attr.min_rnr_timer,
-		.port_num = attr.port_num,
-		.timeout = attr.timeout,
-		.retry_cnt = attr.retry_cnt,
-		.rnr_retry = attr.rnr_retry,
-		.alt_port_num = attr.alt_port_num,
-		.alt_timeout = attr.alt_timeout,
-		.sq_sig_all = (uint8_t)init.sq_sig_all,
-	};
-	return vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-int vhca_end_qp(struct vhca_request *request, uint32_t handle, uint32_t *events)
-{
-	struct vhca_qp *qp = vhca_handle_find(request->context, handle, VHCA_QP);
-
-	if (!qp)
-		return EINVAL;
-	if (((struct vhca_object *)(void *)qp)->refs)
-		return EBUSY;
-	*events = vhca_qp_events(qp);
-	return vhca_handle_destroy(request->context, handle, VHCA_QP);
-}
-
-static int destroy_qp(struct vhca_request *request)
-{
-	struct ib_uverbs_destroy_qp_resp resp;
-	struct ib_uverbs_destroy_qp cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd))
-		?: vhca_end_qp(request, cmd.qp_handle, &resp.events_reported);
-
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-/* ---- shared receive queues ---- */
-
-int vhca_make_srq(struct vhca_request *request, const struct ib_uverbs_create_xsrq *cmd,
-	struct ib_uverbs_create_srq_resp *resp)
-{
-	struct vhca_srq_attr attr = {
-		.max_wr = cmd->max_wr,
-		.max_sge = cmd->max_sge,
-		.limit = cmd->srq_limit,
-		.user_handle = cmd->user_handle,
-	};
-	struct mlx5_ib_create_srq_resp uhw = {.srqn = 0};
-	struct mlx5_ib_create_srq mlx5;
-	struct vhca_srq *srq;
-	int error;
-
-	if (cmd->srq_type != IB_UVERBS_SRQT_BASIC)
-		return EOPNOTSUPP;
-	error = vhca_span_read(&request->uhw_in, &mlx5, sizeof(mlx5));
-	if (error)
-		return error;
-	attr.pd = vhca_handle_find(request->context, cmd->pd_handle, VHCA_PD);
-	if (!attr.pd || request->uhw_in.size < offsetof(struct mlx5_ib_create_srq, reserved0))
-		return EINVAL;
-	if (cmd->max_wr > MAX_SRQ_WR || cmd->max_sge > MAX_SRQ_SGE + 1)
-		return EINVAL;
-	attr.buf = mlx5.buf_addr;
-	attr.db = mlx5.db_addr;
-	attr.flags = mlx5.flags;
-	attr.uidx = mlx5.uidx;
-	error = vhca_srq_create(request->context, &attr, &srq)
-		?: adopt(request, srq, &resp->srq_handle);
-	if (error)
-		return error;
-	resp->max_wr = (uint32_t)pow2_ceil((uint64_t)cmd->max_wr + 1) - 1;
-	resp->max_sge = cmd->max_sge;
-	resp->srqn = uhw.srqn = vhca_srq_number(srq);
-	return vhca_span_write(&request->uhw_out, &uhw, sizeof(uhw));
-}
-
-static int create_srq(struct vhca_request *request)
-{
-	struct ib_uverbs_create_srq_resp resp;
-	struct ib_uverbs_create_srq cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
-	struct ib_uverbs_create_xsrq ex = {
-		.user_handle = cmd.user_handle,
-		.srq_type = IB_UVERBS_SRQT_BASIC,
-		.pd_handle = cmd.pd_handle,
-		.max_wr = cmd.max_wr,
-		.max_sge = cmd.max_sge,
-		.srq_limit = cmd.srq_limit,
-	};
-
-	error = error ?: vhca_make_srq(request, &ex, &resp);
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-static int create_xsrq(struct vhca_request *request)
-{
-	struct ib_uverbs_create_srq_resp resp;
-	struct ib_uverbs_create_xsrq cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd))
-		?: vhca_make_srq(request, &cmd, &resp);
-
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-static int modify_srq(struct vhca_request *request)
-{
-	struct ib_uverbs_modify_srq cmd;
-	struct vhca_srq *srq;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
-
-	if (error)
-		return error;
-	srq = vhca_handle_find(request->context, cmd.srq_handle, VHCA_SRQ);
-	if (!srq ||
-		cmd.attr_mask & ~(uint32_t)IBV_SRQ_LIMIT) /* as mlx5: its size cannot be changed */
-		return EINVAL;
-	return cmd.attr_mask ? vhca_srq_modify(srq, cmd.srq_limit) : 0;
-}
-
-static int query_srq(struct vhca_request *request)
-{
-	struct ib_uverbs_query_srq_resp resp = {.max_wr = 0};
-	struct ib_uverbs_query_srq cmd;
-	struct vhca_srq *srq;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
-
-	if (error)
-		return error;
-	srq = vhca_handle_find(request->context, cmd.srq_handle, VHCA_SRQ);
-	if (!srq)
-		return EINVAL;
-	vhca_srq_query(srq, &resp.max_wr, &resp.max_sge, &resp.srq_limit);
-	return vhca_span_write(&request->out, &resp, sizeof(resp));
-}
-
-int vhca_end_srq(struct vhca_request *request, uint32_t handle, uint32_t *events)
-{
-	struct vhca_srq *srq = vhca_handle_find(request->context, handle, VHCA_SRQ);
-
-	if (!srq)
-		return EINVAL;
-	if (((struct vhca_object *)(void *)srq)->refs)
-		return EBUSY;
-	*events = vhca_srq_events(srq);
-	return vhca_handle_destroy(request->context, handle, VHCA_SRQ);
-}
-
-static int destroy_srq(struct vhca_request *request)
-{
-	struct ib_uverbs_destroy_srq_resp resp;
-	struct ib_uverbs_destroy_srq cmd;
-	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd))
-		?: vhca_end_srq(request, cmd.srq_handle, &resp.events_reported);
-
-	return error ?: vhca_span_write(&request->out, &resp, sizeof(resp));
 }
 
 /* ---- address handles ---- */
@@ -994,7 +380,7 @@ static int create_ah(struct vhca_request *request)
 		.port_num = cmd.attr.port_num,
 	};
 	memcpy(attr.grh.dgid.raw, cmd.attr.grh.dgid, sizeof(cmd.attr.grh.dgid));
-	error = vhca_ah_create(pd, &attr, &ah) ?: adopt(request, ah, &resp.ah_handle);
+	error = vhca_ah_create(pd, &attr, &ah) ?: vhca_adopt(request, ah, &resp.ah_handle);
 	if (error)
 		return error;
 	mac_of_gid(attr.grh.dgid.raw, uhw.dmac);
@@ -1042,42 +428,43 @@ static const struct command commands[] = {
 	[IB_USER_VERBS_CMD_REREG_MR] =
 		ROW(rereg_mr, struct ib_uverbs_rereg_mr, struct ib_uverbs_rereg_mr_resp),
 	[IB_USER_VERBS_CMD_DEREG_MR] = ROW_IN(dereg_mr, struct ib_uverbs_dereg_mr),
-	[IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL] = ROW(create_comp_channel,
+	[IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL] = ROW(vhca_create_comp_channel,
 		struct ib_uverbs_create_comp_channel, struct ib_uverbs_create_comp_channel_resp),
 	[IB_USER_VERBS_CMD_CREATE_CQ] =
-		ROW(create_cq, struct ib_uverbs_create_cq, struct ib_uverbs_create_cq_resp),
-	[IB_USER_VERBS_CMD_RESIZE_CQ] = {resize_cq, sizeof(struct ib_uverbs_resize_cq),
+		ROW(vhca_create_cq, struct ib_uverbs_create_cq, struct ib_uverbs_create_cq_resp),
+	[IB_USER_VERBS_CMD_RESIZE_CQ] = {vhca_resize_cq, sizeof(struct ib_uverbs_resize_cq),
 		UP_TO(struct ib_uverbs_resize_cq_resp, cqe)},
 	[IB_USER_VERBS_CMD_DESTROY_CQ] =
-		ROW(destroy_cq, struct ib_uverbs_destroy_cq, struct ib_uverbs_destroy_cq_resp),
+		ROW(vhca_destroy_cq, struct ib_uverbs_destroy_cq, struct ib_uverbs_destroy_cq_resp),
 	[IB_USER_VERBS_CMD_CREATE_QP] =
-		ROW(create_qp, struct ib_uverbs_create_qp, struct ib_uverbs_create_qp_resp),
+		ROW(vhca_create_qp, struct ib_uverbs_create_qp, struct ib_uverbs_create_qp_resp),
 	[IB_USER_VERBS_CMD_QUERY_QP] =
-		ROW(query_qp, struct ib_uverbs_query_qp, struct ib_uverbs_query_qp_resp),
-	[IB_USER_VERBS_CMD_MODIFY_QP] = ROW_IN(modify_qp, struct ib_uverbs_modify_qp),
+		ROW(vhca_query_qp, struct ib_uverbs_query_qp, struct ib_uverbs_query_qp_resp),
+	[IB_USER_VERBS_CMD_MODIFY_QP] = ROW_IN(vhca_modify_qp, struct ib_uverbs_modify_qp),
 	[IB_USER_VERBS_CMD_DESTROY_QP] =
-		ROW(destroy_qp, struct ib_uverbs_destroy_qp, struct ib_uverbs_destroy_qp_resp),
+		ROW(vhca_destroy_qp, struct ib_uverbs_destroy_qp, struct ib_uverbs_destroy_qp_resp),
 	[IB_USER_VERBS_CMD_CREATE_SRQ] =
-		ROW(create_srq, struct ib_uverbs_create_srq, struct ib_uverbs_create_srq_resp),
-	[IB_USER_VERBS_CMD_CREATE_XSRQ] =
-		ROW(create_xsrq, struct ib_uverbs_create_xsrq, struct ib_uverbs_create_srq_resp),
-	[IB_USER_VERBS_CMD_MODIFY_SRQ] = ROW_IN(modify_srq, struct ib_uverbs_modify_srq),
+		ROW(vhca_create_srq, struct ib_uverbs_create_srq, struct ib_uverbs_create_srq_resp),
+	[IB_USER_VERBS_CMD_CREATE_XSRQ] = ROW(
+		vhca_create_xsrq, struct ib_uverbs_create_xsrq, struct ib_uverbs_create_srq_resp),
+	[IB_USER_VERBS_CMD_MODIFY_SRQ] = ROW_IN(vhca_modify_srq, struct ib_uverbs_modify_srq),
 	[IB_USER_VERBS_CMD_QUERY_SRQ] =
-		ROW(query_srq, struct ib_uverbs_query_srq, struct ib_uverbs_query_srq_resp),
-	[IB_USER_VERBS_CMD_DESTROY_SRQ] =
-		ROW(destroy_srq, struct ib_uverbs_destroy_srq, struct ib_uverbs_destroy_srq_resp),
+		ROW(vhca_query_srq, struct ib_uverbs_query_srq, struct ib_uverbs_query_srq_resp),
+	[IB_USER_VERBS_CMD_DESTROY_SRQ] = ROW(
+		vhca_destroy_srq, struct ib_uverbs_destroy_srq, struct ib_uverbs_destroy_srq_resp),
 };
 
 static const struct command extended[] = {
 	[IB_USER_VERBS_EX_CMD_QUERY_DEVICE] = {query_device_ex,
 		sizeof(struct ib_uverbs_ex_query_device),
 		UP_TO(struct ib_uverbs_ex_query_device_resp, response_length)},
-	[IB_USER_VERBS_EX_CMD_CREATE_CQ] = {create_cq_ex, sizeof(struct ib_uverbs_ex_create_cq),
+	[IB_USER_VERBS_EX_CMD_CREATE_CQ] = {vhca_create_cq_ex,
+		sizeof(struct ib_uverbs_ex_create_cq),
 		UP_TO(struct ib_uverbs_ex_create_cq_resp, response_length)},
-	[IB_USER_VERBS_EX_CMD_CREATE_QP] = {create_qp_ex,
+	[IB_USER_VERBS_EX_CMD_CREATE_QP] = {vhca_create_qp_ex,
 		UP_TO(struct ib_uverbs_ex_create_qp, comp_mask),
 		UP_TO(struct ib_uverbs_ex_create_qp_resp, response_length)},
-	[IB_USER_VERBS_EX_CMD_MODIFY_QP] = {modify_qp_ex,
+	[IB_USER_VERBS_EX_CMD_MODIFY_QP] = {vhca_modify_qp_ex,
 		UP_TO(struct ib_uverbs_ex_modify_qp, base),
 		UP_TO(struct ib_uverbs_ex_modify_qp_resp, response_length)},
 };

@@ -1,5 +1,4 @@
-/* front.h - the seams among the files that stand for the kernel: preload*.c, sysfs.c, uverbs.c,
- * command.c
+/* front.h - the seams among the files that stand for the kernel
  *
  * preload*.c answer libc's calls and ask the others; sysfs.c knows names and contents and no file
  * descriptor; uverbs.c and command.c know commands and neither paths nor descriptors of their own.
@@ -133,7 +132,7 @@ bool vhca_may_locate(int dirfd, const char *path, bool empty_is_fd);
 /* Makes fd a descriptor of the channel under any duplicate. 0 or an errno. */
 int vhca_fd_is_channel(int fd, struct vhca_channel_file *file);
 
-/* ---- command.c and uverbs.c between themselves: what one method was given ---- */
+/* ---- uverbs.c, method.c, command*.c: what one method was given ---- */
 
 struct vhca_span {
 	uint64_t address; /* the program's; or the data themselves where inlined */
@@ -160,11 +159,13 @@ int vhca_copy_out(uint64_t to, const void *from, size_t size);
 int vhca_span_read(const struct vhca_span *span, void *to, size_t size);
 int vhca_span_write(const struct vhca_span *span, const void *from, size_t size);
 
+/* ---- handle.c ---- */
+
 /* What the kernel keeps for a context beside the device's objects. */
 struct vhca_handles {
 	struct vhca_object **objects; /* by handle number, from 1 */
-	uint32_t n;
-	bool opened;  /* GET_CONTEXT has been answered */
+	uint32_t n, first_free;       /* none before it is free */
+	bool opened;                  /* GET_CONTEXT has been answered */
 	int async_fd; /* a duplicate of the program's end: what a second ASYNC_EVENT_ALLOC
 			 duplicates; -1 before the first */
 	struct vhca_channel_file *channels;
@@ -175,6 +176,12 @@ int vhca_handle_add(struct vhca_context *context, void *object, uint32_t *number
 void *vhca_handle_find(struct vhca_context *context, uint32_t number, enum vhca_kind kind);
 /* Destroys the object, then its handle: 0 or an errno. */
 int vhca_handle_destroy(struct vhca_context *context, uint32_t number, enum vhca_kind kind);
+
+/* Makes context->handles if there are none. */
+int vhca_handles_need(struct vhca_context *context);
+
+/* Ends channels that have neither a descriptor nor a CQ left. */
+void vhca_channels_sweep(struct vhca_context *context);
 
 /* A new completion channel or the context's async events; the program's descriptor. 0 or an errno.
  */

@@ -1,5 +1,4 @@
-/* preload.c - libc calls on descriptors that are answered here: open, close, dup, fcntl, ioctl,
- * socket
+/* preload.c - libc calls on descriptors that are answered here: open to close, ioctl, socket
  *
  * Each hook asks a cheap question first (a path's prefix, a slot in a table) and passes to the real
  * function, errno and all. vhca's own calls come through here too, and pass.

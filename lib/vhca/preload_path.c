@@ -1,5 +1,4 @@
-/* preload_path.c - libc calls on paths that are answered here: stat and its kin, access, readlink,
- * realpath */
+/* preload_path.c - libc calls on paths that are answered here: stat, access, readlink, realpath */
 #include "preload.h"
 
 #include <limits.h>

@@ -1,0 +1,536 @@
+/* sysfs_tree.c - the emulated sysfs tree and /dev/infiniband as tables, and what the files say
+ *
+ * Laid over the real tree: a "shadow" directory exists in both, and names that its table does not
+ * have are the real system's. Every other directory is the emulation's alone, so that what the
+ * table lacks does not exist, and real RDMA devices are hidden.
+ */
+#include "sysfs.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* A PCI domain that no firmware hands out, so that the emulated functions never meet real ones. */
+#define PCI_ROOT     "pci00fe:00"
+#define PCI_BRIDGE   "00fe:00:00.0"
+#define PCI_FUNCTION "00fe:%02x:00.0"
+
+#define ATTR(name_, text_)                                                    \
+	{                                                                     \
+		.name = (name_), .text = (text_ "\n"), .kind = VHCA_ATTRIBUTE \
+	}
+#define ATTR_FN(name_, fn_)                                            \
+	{                                                              \
+		.name = (name_), .read = (fn_), .kind = VHCA_ATTRIBUTE \
+	}
+#define DIR_OF(name_, children_)                                                 \
+	{                                                                        \
+		.name = (name_), .children = (children_), .kind = VHCA_DIRECTORY \
+	}
+#define LINK_FN(name_, fn_)                                       \
+	{                                                         \
+		.name = (name_), .read = (fn_), .kind = VHCA_LINK \
+	}
+#define LINK(name_, text_)                                          \
+	{                                                           \
+		.name = (name_), .text = (text_), .kind = VHCA_LINK \
+	}
+#define END                  \
+	{                    \
+		.name = NULL \
+	}
+
+static size_t put(char *text, size_t size, const char *fmt, ...) printf_like(3, 4);
+
+static size_t put(char *text, size_t size, const char *fmt, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(text, size, fmt, args);
+	va_end(args);
+	return n < 0 ? 0 : min((size_t)n, size - 1);
+}
+
+/* ---- contents ---- */
+
+static const struct vhca_device *device_of(const struct vhca_place *place)
+{
+	return vhca_device(place->device);
+}
+
+static bool is_connectx4lx(const struct vhca_place *place)
+{
+	return device_of(place)->connectx4lx;
+}
+
+static unsigned int pci_device_id(const struct vhca_place *place)
+{
+	return is_connectx4lx(place) ? 0x1015 : 0x1017;
+}
+
+static unsigned int pci_subsystem_id(const struct vhca_place *place)
+{
+	return is_connectx4lx(place) ? 0x0003 : 0x0008;
+}
+
+static size_t read_guid(const struct vhca_place *place, char *text, size_t size)
+{
+	uint64_t guid = device_of(place)->node_guid;
+
+	return put(text, size, "%04x:%04x:%04x:%04x\n", (unsigned int)(guid >> 48),
+		(unsigned int)(guid >> 32 & 0xffff), (unsigned int)(guid >> 16 & 0xffff),
+		(unsigned int)(guid & 0xffff));
+}
+
+static size_t read_fw_ver(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%s\n", is_connectx4lx(place) ? "14.32.1010" : "16.35.2000");
+}
+
+static size_t read_hca_type(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "MT%u\n", pci_device_id(place));
+}
+
+static size_t read_node_desc(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%s verbena vhca\n", device_of(place)->name);
+}
+
+static size_t read_state(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%s\n", device_of(place)->port_up ? "4: ACTIVE" : "1: DOWN");
+}
+
+static size_t read_phys_state(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%s\n", device_of(place)->port_up ? "5: LinkUp" : "3: Disabled");
+}
+
+static size_t read_rate(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%s\n",
+		is_connectx4lx(place) ? "25 Gb/sec (1X EDR)" : "100 Gb/sec (4X EDR)");
+}
+
+static size_t read_gid(const struct vhca_place *place, char *text, size_t size)
+{
+	const uint8_t *raw = device_of(place)->gids[place->index].raw;
+	size_t n = 0;
+
+	for (int i = 0; i < 16; i += 2)
+		n += put(text + n, size - n, "%02x%02x%c", raw[i], raw[i + 1], i < 14 ? ':' : '\n');
+	return n;
+}
+
+static bool gid_is_used(const struct vhca_place *place)
+{
+	static const uint8_t zero[16];
+
+	return memcmp(device_of(place)->gids[place->index].raw, zero, 16) != 0;
+}
+
+static size_t read_gid_type(const struct vhca_place *place, char *text, size_t size)
+{
+	if (!gid_is_used(place))
+		return 0;
+	return put(text, size, "%s\n",
+		device_of(place)->gids[place->index].type ? "RoCE v2" : "IB/RoCE v1");
+}
+
+/* No network interface stands behind the port: as for an unused entry, there is nothing to read. */
+static size_t read_nothing(const struct vhca_place *place, char *text, size_t size)
+{
+	(void)place;
+	(void)text;
+	(void)size;
+	return 0;
+}
+
+static size_t read_uverbs_dev(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%d:%d\n", UVERBS_MAJOR, UVERBS_MINOR + place->device);
+}
+
+static size_t read_uverbs_uevent(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "MAJOR=%d\nMINOR=%d\nDEVNAME=infiniband/uverbs%d\n", UVERBS_MAJOR,
+		UVERBS_MINOR + place->device, place->device);
+}
+
+static size_t read_ibdev(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%s\n", device_of(place)->name);
+}
+
+static size_t read_ibdev_uevent(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "NAME=%s\n", device_of(place)->name);
+}
+
+static size_t read_pci_device(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "0x%04x\n", pci_device_id(place));
+}
+
+static size_t read_pci_subsystem(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "0x%04x\n", pci_subsystem_id(place));
+}
+
+static size_t read_modalias(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "pci:v000015B3d%08Xsv000015B3sd%08Xbc02sc00i00\n",
+		pci_device_id(place), pci_subsystem_id(place));
+}
+
+static size_t read_pci_uevent(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size,
+		"DRIVER=mlx5_core\nPCI_CLASS=20000\nPCI_ID=15B3:%04X\nPCI_SUBSYS_ID=15B3:%04X\n"
+		"PCI_SLOT_NAME=" PCI_FUNCTION "\n"
+		"MODALIAS=pci:v000015B3d%08Xsv000015B3sd%08Xbc02sc00i00\n",
+		pci_device_id(place), pci_subsystem_id(place), (unsigned int)place->device + 1,
+		pci_device_id(place), pci_subsystem_id(place));
+}
+
+static size_t read_numa_node(const struct vhca_place *place, char *text, size_t size)
+{
+	(void)place;
+	return put(text, size, "%d\n", vhca_options()->node);
+}
+
+/* What the real system says of the node that the device claims, or of all CPUs where it claims
+ * none. */
+static size_t read_real(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, size - 1);
+	close(fd);
+	if (n < 0)
+		return 0;
+	text[n] = '\0';
+	return (size_t)n;
+}
+
+static size_t read_local_cpulist(const struct vhca_place *place, char *text, size_t size)
+{
+	int node = vhca_options()->node;
+	char path[64];
+	size_t n;
+
+	(void)place;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", max(node, 0));
+	n = read_real(node < 0 ? "/sys/devices/system/cpu/online" : path, text, size);
+	return n ? n : put(text, size, "0-%ld\n", max(sysconf(_SC_NPROCESSORS_CONF), 1L) - 1);
+}
+
+/* All CPUs as sysfs writes a mask: groups of 32 bits, the highest first. */
+static size_t put_all_cpus(char *text, size_t size)
+{
+	long n_cpus = min(max(sysconf(_SC_NPROCESSORS_CONF), 1L), 1024L);
+	size_t n = 0;
+
+	for (long word = (n_cpus - 1) / 32; word >= 0; word--) {
+		long bits = min(n_cpus - word * 32, 32L);
+
+		n += put(text + n, size - n, "%0*x%c", (int)((bits + 3) / 4),
+			bits == 32 ? 0xffffffffu : (1u << bits) - 1, word ? ',' : '\n');
+	}
+	return n;
+}
+
+static size_t read_local_cpus(const struct vhca_place *place, char *text, size_t size)
+{
+	int node = vhca_options()->node;
+	char path[64];
+	size_t n = 0;
+
+	(void)place;
+	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpumap", max(node, 0));
+	if (node >= 0)
+		n = read_real(path, text, size);
+	return n ? n : put_all_cpus(text, size);
+}
+
+static size_t read_function_link(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "../../../" PCI_FUNCTION, (unsigned int)place->device + 1);
+}
+
+static size_t read_class_ib_link(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size,
+		"../../devices/" PCI_ROOT "/" PCI_BRIDGE "/" PCI_FUNCTION "/infiniband/mlx5_%d",
+		(unsigned int)place->device + 1, place->device);
+}
+
+static size_t read_class_uverbs_link(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size,
+		"../../devices/" PCI_ROOT "/" PCI_BRIDGE "/" PCI_FUNCTION
+		"/infiniband_verbs/uverbs%d",
+		(unsigned int)place->device + 1, place->device);
+}
+
+static size_t read_bus_link(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "../../../devices/" PCI_ROOT "/" PCI_BRIDGE "/" PCI_FUNCTION,
+		(unsigned int)place->device + 1);
+}
+
+/* ---- the tree ---- */
+
+static const struct vhca_entry gids[] = {
+	{.name = "",
+		.count = EACH_INDEX,
+		.n = VHCA_N_GIDS,
+		.read = read_gid,
+		.kind = VHCA_ATTRIBUTE},
+	END,
+};
+
+static const struct vhca_entry gid_types[] = {
+	{.name = "",
+		.count = EACH_INDEX,
+		.n = VHCA_N_GIDS,
+		.read = read_gid_type,
+		.kind = VHCA_ATTRIBUTE},
+	END,
+};
+
+static const struct vhca_entry gid_ndevs[] = {
+	{.name = "",
+		.count = EACH_INDEX,
+		.n = VHCA_N_GIDS,
+		.read = read_nothing,
+		.kind = VHCA_ATTRIBUTE},
+	END,
+};
+
+static const struct vhca_entry gid_attrs[] = {
+	DIR_OF("ndevs", gid_ndevs),
+	DIR_OF("types", gid_types),
+	END,
+};
+
+static const struct vhca_entry pkeys[] = {
+	ATTR("0", "0xffff"),
+	END,
+};
+
+/* Nothing on this port is counted by the device yet: a wire that counts will say so here. */
+static const struct vhca_entry counters[] = {
+	ATTR("excessive_buffer_overrun_errors", "0"),
+	ATTR("link_downed", "0"),
+	ATTR("link_error_recovery", "0"),
+	ATTR("local_link_integrity_errors", "0"),
+	ATTR("port_rcv_constraint_errors", "0"),
+	ATTR("port_rcv_data", "0"),
+	ATTR("port_rcv_errors", "0"),
+	ATTR("port_rcv_packets", "0"),
+	ATTR("port_xmit_data", "0"),
+	ATTR("port_xmit_discards", "0"),
+	ATTR("port_xmit_packets", "0"),
+	ATTR("port_xmit_wait", "0"),
+	ATTR("symbol_error", "0"),
+	END,
+};
+
+static const struct vhca_entry hw_counters[] = {
+	ATTR("duplicate_request", "0"),
+	ATTR("implied_nak_seq_err", "0"),
+	ATTR("lifespan", "10"),
+	ATTR("local_ack_timeout_err", "0"),
+	ATTR("out_of_buffer", "0"),
+	ATTR("out_of_sequence", "0"),
+	ATTR("packet_seq_err", "0"),
+	ATTR("rnr_nak_retry_err", "0"),
+	ATTR("rx_read_requests", "0"),
+	ATTR("rx_write_requests", "0"),
+	END,
+};
+
+static const struct vhca_entry port[] = {
+	ATTR("cap_mask", "0x04010000"),
+	DIR_OF("counters", counters),
+	DIR_OF("gid_attrs", gid_attrs),
+	DIR_OF("gids", gids),
+	DIR_OF("hw_counters", hw_counters),
+	ATTR("lid", "0x0"),
+	ATTR("lid_mask_count", "0"),
+	ATTR("link_layer", "Ethernet"),
+	ATTR_FN("phys_state", read_phys_state),
+	DIR_OF("pkeys", pkeys),
+	ATTR_FN("rate", read_rate),
+	ATTR("sm_lid", "0x0"),
+	ATTR("sm_sl", "0"),
+	ATTR_FN("state", read_state),
+	END,
+};
+
+static const struct vhca_entry ports[] = {
+	{.name = "",
+		.count = EACH_INDEX,
+		.n = 1,
+		.first = 1,
+		.children = port,
+		.kind = VHCA_DIRECTORY},
+	END,
+};
+
+static const struct vhca_entry ibdev[] = {
+	ATTR("board_id", "MT_0000000080"),
+	LINK_FN("device", read_function_link),
+	ATTR_FN("fw_ver", read_fw_ver),
+	ATTR_FN("hca_type", read_hca_type),
+	ATTR("hw_rev", "0"),
+	ATTR_FN("node_desc", read_node_desc),
+	ATTR_FN("node_guid", read_guid),
+	ATTR("node_type", "1: CA"),
+	DIR_OF("ports", ports),
+	LINK("subsystem", "../../../../../../class/infiniband"),
+	ATTR_FN("sys_image_guid", read_guid),
+	ATTR_FN("uevent", read_ibdev_uevent),
+	END,
+};
+
+static const struct vhca_entry uverbs[] = {
+	ATTR("abi_version", "1"),
+	ATTR_FN("dev", read_uverbs_dev),
+	LINK_FN("device", read_function_link),
+	ATTR_FN("ibdev", read_ibdev),
+	LINK("subsystem", "../../../../../../class/infiniband_verbs"),
+	ATTR_FN("uevent", read_uverbs_uevent),
+	END,
+};
+
+static const struct vhca_entry function_ib[] = {
+	{.name = "mlx5_", .count = THIS_DEVICE, .children = ibdev, .kind = VHCA_DIRECTORY},
+	END,
+};
+
+static const struct vhca_entry function_uverbs[] = {
+	{.name = "uverbs", .count = THIS_DEVICE, .children = uverbs, .kind = VHCA_DIRECTORY},
+	END,
+};
+
+#define BAR_LINES                                                    \
+	"0x00000fe000000000 0x00000fe001ffffff 0x000000000014220c\n" \
+	"0x0000000000000000 0x0000000000000000 0x0000000000000000\n" \
+	"0x0000000000000000 0x0000000000000000 0x0000000000000000\n" \
+	"0x0000000000000000 0x0000000000000000 0x0000000000000000\n" \
+	"0x0000000000000000 0x0000000000000000 0x0000000000000000\n" \
+	"0x0000000000000000 0x0000000000000000 0x0000000000000000"
+
+static const struct vhca_entry function[] = {
+	ATTR("class", "0x020000"),
+	ATTR("current_link_speed", "8.0 GT/s PCIe"),
+	ATTR("current_link_width", "16"),
+	ATTR_FN("device", read_pci_device),
+	LINK("driver", "../../../../bus/pci/drivers/mlx5_core"),
+	ATTR("enable", "1"),
+	DIR_OF("infiniband", function_ib),
+	DIR_OF("infiniband_verbs", function_uverbs),
+	ATTR("irq", "0"),
+	ATTR_FN("local_cpulist", read_local_cpulist),
+	ATTR_FN("local_cpus", read_local_cpus),
+	ATTR("max_link_speed", "8.0 GT/s PCIe"),
+	ATTR("max_link_width", "16"),
+	ATTR_FN("modalias", read_modalias),
+	ATTR_FN("numa_node", read_numa_node),
+	ATTR("resource", BAR_LINES),
+	ATTR("revision", "0x00"),
+	LINK("subsystem", "../../../../bus/pci"),
+	ATTR_FN("subsystem_device", read_pci_subsystem),
+	ATTR("subsystem_vendor", "0x15b3"),
+	ATTR_FN("uevent", read_pci_uevent),
+	ATTR("vendor", "0x15b3"),
+	END,
+};
+
+static const struct vhca_entry bridge[] = {
+	ATTR("class", "0x060400"),
+	ATTR("device", "0x0001"),
+	{.name = "00fe:",
+		.suffix = ":00.0",
+		.count = EACH_DEVICE,
+		.first = 1,
+		.hex = true,
+		.children = function,
+		.kind = VHCA_DIRECTORY},
+	ATTR("max_link_speed", "8.0 GT/s PCIe"),
+	ATTR("max_link_width", "16"),
+	ATTR("current_link_speed", "8.0 GT/s PCIe"),
+	ATTR("current_link_width", "16"),
+	ATTR("vendor", "0x15b3"),
+	END,
+};
+
+static const struct vhca_entry pci_root[] = {
+	DIR_OF(PCI_BRIDGE, bridge),
+	END,
+};
+
+static const struct vhca_entry devices[] = {
+	DIR_OF(PCI_ROOT, pci_root),
+	END,
+};
+
+static const struct vhca_entry class_ib[] = {
+	{.name = "mlx5_", .count = EACH_DEVICE, .read = read_class_ib_link, .kind = VHCA_LINK},
+	END,
+};
+
+static const struct vhca_entry class_uverbs[] = {
+	ATTR("abi_version", "6"),
+	{.name = "uverbs", .count = EACH_DEVICE, .read = read_class_uverbs_link, .kind = VHCA_LINK},
+	END,
+};
+
+static const struct vhca_entry classes[] = {
+	DIR_OF("infiniband", class_ib),
+	DIR_OF("infiniband_verbs", class_uverbs),
+	{.name = "infiniband", .count = ANY_OTHER, .kind = VHCA_ATTRIBUTE},
+	END,
+};
+
+static const struct vhca_entry bus_pci_devices[] = {
+	{.name = "00fe:",
+		.suffix = ":00.0",
+		.count = EACH_DEVICE,
+		.first = 1,
+		.hex = true,
+		.read = read_bus_link,
+		.kind = VHCA_LINK},
+	END,
+};
+
+#define SHADOW(name_, children_)                                                                 \
+	{                                                                                        \
+		.name = (name_), .children = (children_), .kind = VHCA_DIRECTORY, .shadow = true \
+	}
+
+static const struct vhca_entry bus_pci[] = {SHADOW("devices", bus_pci_devices), END};
+static const struct vhca_entry bus[] = {SHADOW("pci", bus_pci), END};
+static const struct vhca_entry sys[] = {
+	SHADOW("bus", bus),
+	SHADOW("class", classes),
+	SHADOW("devices", devices),
+	END,
+};
+
+static const struct vhca_entry dev_infiniband[] = {
+	{.name = "uverbs", .count = EACH_DEVICE, .kind = VHCA_CHARDEV},
+	END,
+};
+
+static const struct vhca_entry dev[] = {DIR_OF("infiniband", dev_infiniband), END};
+static const struct vhca_entry top[] = {SHADOW("sys", sys), SHADOW("dev", dev), END};
+const struct vhca_entry vhca_root = SHADOW("", top);
