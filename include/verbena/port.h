@@ -1,0 +1,72 @@
+/* verbena/port.h - a port: one opened RDMA device port
+ *
+ * Names: "mlx5_0" is an RDMA device, by the best driver that has it; "mlx5:mlx5_0" insists on a
+ * driver. A device with several ports takes ":2" behind its name.
+ */
+#ifndef VERBENA_PORT_H
+#define VERBENA_PORT_H
+
+#include <stdint.h>
+#include <verbena/mode.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct vbn_port;
+
+struct vbn_port_conf {
+	struct vbn_num gid_index; /* default: RoCE v2 with a routable IPv4 address, then IPv6, then
+				     v2 link-local, then v1 */
+	uint32_t mtu;             /* path MTU, 256 to 4096; default the port's active one */
+};
+
+enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND };
+
+struct vbn_port_info {
+	char name[64];   /* as a user would name it: "mlx5_0" */
+	char driver[16]; /* "mlx5"; "" where no driver of ours has the device */
+	int node;        /* NUMA node; -1 where the machine does not say */
+	int port;        /* number on its device, from 1 */
+	bool up;
+	enum vbn_link link;
+	uint32_t speed_mbit;
+	uint32_t mtu;         /* active path MTU */
+	uint64_t max_message; /* bytes */
+	uint32_t max_queues, max_depth;
+	int gid_index;          /* the chosen one */
+	char gid[64];           /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
+	char capabilities[128]; /* words, blank between: "rc uc ud write read atomic inline=…" */
+};
+
+/* Lists the machine's ports, opened or not: writes at most n and returns how many there are, or
+ * -errno. */
+int vbn_port_list(struct vbn_port_info *infos, int n);
+
+/* Writes the GID table of a port as text lines, `index TYPE address`, at most n of 80 bytes;
+ * returns how many are valid. */
+int vbn_port_gids(const char *name, char (*gids)[80], int n);
+
+/* Opens by name. -ENODEV: no such device; -ENOTSUP: no driver has it; -EACCES, -EPERM: may not open
+ * it; -ENETDOWN: port is down; -EINVAL: conf out of range. Any thread; the work is done on the
+ * control thread. */
+int vbn_port_open(const char *name, const struct vbn_port_conf *conf, struct vbn_port **port);
+
+/* Its queues and exports must be gone; zones lose their registration. NULL is allowed. */
+void vbn_port_close(struct vbn_port *port);
+
+/* Registers a zone for local access, so that bufs of its pools may be sent through this port's
+ * queues. Creating a queue does so for its own two pools. -ENOMEM. Any thread. */
+struct vbn_zone;
+int vbn_port_register(struct vbn_port *port, struct vbn_zone *zone);
+
+void vbn_port_info(const struct vbn_port *port, struct vbn_port_info *info);
+
+/* Modes that hold for every queue of the port. Writes at most n and returns how many there are. */
+int vbn_port_modes(const struct vbn_port *port, struct vbn_mode *modes, int n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

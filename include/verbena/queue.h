@@ -1,0 +1,188 @@
+/* verbena/queue.h - a queue: a QP that one worker owns; stage, flush, receive, events
+ *
+ * Staging writes WQEs and tells the device nothing; vbn_flush() rings one doorbell for all that is
+ * staged; the worker's loop flushes every queue at the end of an iteration. Messages of a queue are
+ * executed and completed in order.
+ *
+ * A queue that has failed returns -EPIPE from every data-path function but vbn_poll() and
+ * vbn_recv(), which first yield what had arrived. vbn_poll() then yields one VBN_OP_FAILED event
+ * with the first error, and then each outstanding operation that has KEEP or a cookie, in order,
+ * with its own op and status VBN_FLUSHED; outstanding bufs that have neither are freed and counted
+ * (`tx_flushed`, `rx_flushed`).
+ */
+#ifndef VERBENA_QUEUE_H
+#define VERBENA_QUEUE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <verbena/buf.h>
+#include <verbena/export.h>
+#include <verbena/mode.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct vbn_worker;
+struct vbn_port;
+struct vbn_queue;
+
+enum vbn_transport { VBN_RC, VBN_UC, VBN_UD };
+
+struct vbn_queue_conf {
+	enum vbn_transport transport;
+	uint32_t tx_depth; /* messages in flight; a power of two, 1 to the port's max_depth; default
+			      1024 */
+	uint32_t rx_depth; /* receives posted; likewise */
+	uint32_t cq_mod;   /* at least one completion each so many sends; a power of two up to
+			      tx_depth; default 64 */
+	struct vbn_num
+		inline_size; /* bufs of up to so many bytes are copied into the WQE; default 0 */
+	uint32_t max_gather; /* segments of a chain, 1 to 30; default 4 */
+	struct vbn_pool *rx_pool; /* required: holds at least rx_depth bufs; data_size is the
+				     largest message received */
+	struct vbn_pool
+		*tx_pool; /* the pool most sends come from (they cost least); default rx_pool */
+	uint32_t remote_access; /* what the peer may do to exports through this queue: enum
+				   vbn_access */
+	void *context;          /* the caller's: vbn_queue_context() */
+	/* RC only. Times are as the field encodes them: retries of 7 RNRs is for ever, local ACK
+	 * timeout 4.096 us * 2^value. */
+	struct vbn_num retry_count;   /* 0 to 7; default 7 */
+	struct vbn_num rnr_retry;     /* 0 to 7; default 7 */
+	struct vbn_num timeout;       /* 0 to 31, 0 is never; default 14 (67 ms) */
+	struct vbn_num rnr_timer;     /* minimum RNR NAK timer, 0 to 31; default 1 (10 us) */
+	struct vbn_num service_level; /* 0 to 7 */
+	struct vbn_num traffic_class; /* 0 to 255 */
+	uint32_t hop_limit;           /* 1 to 255; default 64 */
+};
+
+/* Where a queue is, for its peer. Bytes to be sent by any means; the layout is big-endian and
+ * versioned: 0 "VBNA", 4 version (1), 5 transport, 6 log2 of the path MTU, 7 link (enum vbn_link),
+ * 8 QPN (4), 12 first PSN (4), 16 GID (16), 32 LID (2), 34 to 47 zero. */
+struct vbn_address {
+	uint8_t bytes[48];
+};
+
+/* Makes the QP and its CQs. -EINVAL: conf out of range (the sentence names the field, its range);
+ * -ENOMEM: the pool is too small for the ring, or the device refused. The worker's thread; the
+ * system calls are made on the control thread. */
+int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
+	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+
+void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
+
+/* Posts the receives, then takes the QP through RTR to RTS towards the peer; the smaller path MTU
+ * of the two ends holds. -EINVAL: not an address, another version, another transport or link;
+ * -EISCONN: connected before. The worker's thread. */
+int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer);
+
+/* Ends the QP; bufs it holds are freed. Events not yet polled are lost. The worker's thread. NULL
+ * is allowed. */
+void vbn_queue_destroy(struct vbn_queue *queue);
+
+void *vbn_queue_context(const struct vbn_queue *queue);
+
+/* Modes of this queue, requested against effective. Writes at most n and returns how many there
+ * are. */
+int vbn_queue_modes(const struct vbn_queue *queue, struct vbn_mode *modes, int n);
+
+/* The first error in words (which WQE, which syndrome, the device's reason, the peer), "" while the
+ * queue works. Valid while the queue is. */
+const char *vbn_queue_error(const struct vbn_queue *queue);
+
+struct vbn_queue_stats {
+	uint64_t tx_messages, tx_bytes; /* staged */
+	uint64_t tx_done;               /* completed by the device, flushed ones not counted */
+	uint64_t tx_doorbells;
+	uint64_t tx_signalled, tx_nops;
+	uint64_t tx_flushed; /* outstanding when the queue failed */
+	uint64_t rx_messages, rx_bytes;
+	uint64_t rx_flushed;
+	uint64_t rx_no_buf; /* receives not posted again at once because the pool was empty */
+};
+
+/* The owner's thread; another one reads each value of a moment. */
+void vbn_queue_stats(const struct vbn_queue *queue, struct vbn_queue_stats *stats);
+
+/* ---- the data path: the owning worker's thread; no locks, no system calls, no logs ---- */
+
+/* Stages sends. Takes as many as it returns (from the first), leaves the rest with the caller:
+ * fewer than n when the ring is full. Bufs of 0 to the port's max_message bytes. -EPIPE: failed;
+ * -ENOTCONN; -EMSGSIZE, -EINVAL (too many segments) where the first one cannot be sent. */
+int vbn_send(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
+
+/* Stages one send of a copy of the bytes, up to the queue's inline limit (a mode of the queue). 1,
+ * 0 when the ring is full, or as above. */
+int vbn_send_inline(struct vbn_queue *queue, const void *data, size_t len);
+
+/* Stages RDMA writes of bufs[i] to remotes[i]: what vbn_send() says holds. */
+int vbn_write(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n);
+
+/* Rings one doorbell for everything staged; nothing staged is no doorbell. */
+void vbn_flush(struct vbn_queue *queue);
+
+/* Receives up to n messages and posts as many bufs again. Completed sends are reaped too, but their
+ * events stay for vbn_poll(). Returns how many, 0, or -EPIPE once a failed queue has nothing left.
+ */
+int vbn_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
+
+enum vbn_op { VBN_OP_RECV, VBN_OP_SEND, VBN_OP_WRITE, VBN_OP_FAILED };
+
+enum vbn_status {
+	VBN_OK,
+	VBN_LOCAL_LENGTH,
+	VBN_LOCAL_QP,
+	VBN_LOCAL_PROTECTION,
+	VBN_FLUSHED,
+	VBN_BAD_RESPONSE,
+	VBN_LOCAL_ACCESS,
+	VBN_REMOTE_INVALID,
+	VBN_REMOTE_ACCESS,
+	VBN_REMOTE_OPERATION,
+	VBN_RETRY_EXCEEDED,
+	VBN_RNR_RETRY_EXCEEDED,
+	VBN_REMOTE_ABORTED,
+	VBN_DEVICE_ERROR,
+};
+
+/* "retry exceeded" */
+const char *vbn_status_text(enum vbn_status status);
+
+struct vbn_event {
+	struct vbn_queue *queue;
+	struct vbn_buf *buf; /* the caller's from here on: a message received, or a buf that KEEP or
+				a cookie returns */
+	void *cookie;        /* of the buf, where it had one */
+	uint32_t len;        /* bytes received */
+	uint32_t imm;        /* immediate data, host order, where has_imm */
+	uint8_t op;          /* enum vbn_op */
+	uint8_t status;      /* enum vbn_status */
+	uint8_t has_imm;
+};
+
+/* Fills up to n events of all the worker's queues, each queue's in order, taking turns. Returns how
+ * many. */
+int vbn_poll(struct vbn_worker *worker, struct vbn_event *events, int n);
+
+/* Operations staged or in flight that have not completed. */
+uint32_t vbn_queue_outstanding(const struct vbn_queue *queue);
+
+/* The one-message forms. */
+static inline int vbn_send_one(struct vbn_queue *queue, struct vbn_buf *buf)
+{
+	return vbn_send(queue, &buf, 1);
+}
+
+static inline int vbn_write_one(
+	struct vbn_queue *queue, struct vbn_buf *buf, struct vbn_remote remote)
+{
+	return vbn_write(queue, &buf, &remote, 1);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,118 @@
+/* verbena/worker.h - workers: pinned threads that run messages to completion; polling, stopping,
+ * counters
+ *
+ * A worker's iteration: its poll functions in turn, then one flush of each queue that has something
+ * staged. A worker owns its queues and pools; nothing of a worker may be used by another thread
+ * unless said so.
+ */
+#ifndef VERBENA_WORKER_H
+#define VERBENA_WORKER_H
+
+#include <stdint.h>
+#include <verbena/mode.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct vbn_worker;
+
+struct vbn_run_conf {
+	const char *cores; /* "0,2-3": one worker each, in this order; default: every allowed core
+			      but one, at least one */
+	enum vbn_switch idle_yield; /* give the core away in an iteration that found nothing to do.
+				       AUTO: where workers take every core this process may use, so
+				       that nothing else could run; the modes say so */
+	uint64_t drain_ns;       /* at a stop, how long in-flight work may take; default 500 ms */
+	enum vbn_switch signals; /* AUTO, ON: SIGINT and SIGTERM stop the run, and a second one does
+				    what it does to any program; OFF: they stay the program's */
+};
+
+struct vbn_worker_conf {
+	struct vbn_num core;        /* pin to it; default: the calling thread keeps its affinity */
+	enum vbn_switch idle_yield; /* as above */
+};
+
+/* Returns how much it did; 0 makes the iteration count as idle. What is below 0 counts as 0. */
+typedef int vbn_poll_fn(struct vbn_worker *worker, void *arg);
+
+/* Starts a worker on each core, calls setup on each worker's own thread (all at the same time),
+ * waits for all of them, and then runs the loops until vbn_stop(), a signal, or vbn_worker_done()
+ * of every worker. It drains: poll functions go on (vbn_worker_stopping() is then true, and they
+ * should start nothing new) until no worker has anything in flight and each has then found nothing
+ * to do, so that what has arrived is polled too; or until drain_ns is over, and a warning says what
+ * was left. When all have left their loops, each worker's exit functions run on its thread in
+ * reverse order. A worker is gone when vbn_run() returns. Returns 0; the signal's number where a
+ * signal stopped it; -errno of a set-up that failed (the others are then wound up: their exit
+ * functions run); -EINVAL: a core listed twice or that is not one; -EPERM: a core this process may
+ * not use; -EBUSY: another vbn_run() is under way; -EAGAIN: no thread could be started. The calling
+ * thread only waits. */
+int vbn_run(const struct vbn_run_conf *conf, int (*setup)(struct vbn_worker *worker, void *arg),
+	void *arg);
+
+/* Ends vbn_run() in order. Any thread, or a signal handler. Without a run under way it does
+ * nothing. */
+void vbn_stop(void);
+
+/* This worker wants no more: when all have said so, vbn_run() stops as by vbn_stop(). The worker's
+ * thread; more than once is as once. */
+void vbn_worker_done(struct vbn_worker *worker);
+
+/* True once the run is ending: start nothing new. In a set-up it tells that another worker's has
+ * failed. Any thread. */
+bool vbn_worker_stopping(const struct vbn_worker *worker);
+
+/* Makes the calling thread a worker, for a loop of one's own around vbn_worker_poll(). -EALREADY:
+ * it is one; -EPERM: a core this process may not use. Of its counters, busy_cycles takes in what
+ * the thread does between two calls. */
+int vbn_worker_attach(const struct vbn_worker_conf *conf, struct vbn_worker **worker);
+
+/* Drains (for up to 500 ms) and ends what vbn_worker_attach() made, on the same thread, which gets
+ * its affinity back. NULL is allowed. */
+void vbn_worker_detach(struct vbn_worker *worker);
+
+/* One iteration: poll functions, flush. Returns what the poll functions did. */
+int vbn_worker_poll(struct vbn_worker *worker);
+
+/* Adds a function to the loop, or one to run at the worker's end. On the worker's thread. -ENOMEM.
+ */
+int vbn_worker_add_poll(struct vbn_worker *worker, vbn_poll_fn *fn, void *arg);
+int vbn_worker_add_exit(
+	struct vbn_worker *worker, void (*fn)(struct vbn_worker *worker, void *arg), void *arg);
+
+/* From 0, in the order of the cores (an attached one has the lowest that was free); the core (-1
+ * where not pinned); its NUMA node (where not pinned: of the core it was attached on). */
+int vbn_worker_index(const struct vbn_worker *worker);
+int vbn_worker_core(const struct vbn_worker *worker);
+int vbn_worker_node(const struct vbn_worker *worker);
+
+/* The calling thread's worker, or NULL. */
+struct vbn_worker *vbn_worker_self(void);
+
+struct vbn_worker_stats {
+	uint64_t iterations, idle_iterations;
+	uint64_t messages, bytes; /* received and sent by its queues */
+	uint64_t busy_cycles;     /* cycles of iterations that were not idle */
+	uint64_t total_cycles;    /* since the loop began */
+};
+
+/* Any thread: values of a moment. */
+void vbn_worker_stats(const struct vbn_worker *worker, struct vbn_worker_stats *stats);
+
+/* "core", "NUMA node", "idle", "control core": requested against effective. Writes at most n and
+ * returns how many there are. Any thread. */
+int vbn_worker_modes(const struct vbn_worker *worker, struct vbn_mode *modes, int n);
+
+/* Cycles per second of the counter that cycles are counted in. */
+uint64_t vbn_cycles_hz(void);
+
+/* Cores this process may use near a NUMA node (-1: any), best first: the node's own, then by
+ * distance, the lowest allowed core last among equals. Writes at most n and returns how many there
+ * are. */
+int vbn_cores_near(int node, int *cores, int n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

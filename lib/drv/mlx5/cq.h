@@ -1,0 +1,50 @@
+/* cq.h - reading a completion queue: the owner bit, then a barrier, then the body, in this one
+ * place */
+#ifndef VBN_MLX5_CQ_H
+#define VBN_MLX5_CQ_H
+
+#include "drv/mlx5/mlx5.h"
+
+/* What cq_look() says of an entry: its opcode in the high half, its format in bits 2 and 3, and bit
+ * 0 set while the device has not written it in this pass. The solicited bit is masked out. So one
+ * comparison tells that an expected entry is there. */
+#define CQE_IS(opcode) ((uint8_t)((opcode) << 4))
+#define CQE_NOT_OURS   1u
+#define CQE_FORMAT     (3u << 2)
+#define CQE_COMPRESSED (3u << 2)
+static_assert(offsetof(struct mlx5_cqe64, op_own) == 63 && sizeof(struct mlx5_cqe64) == 64,
+	"mlx5dv.h's CQE is the PRM's");
+
+static always_inline const struct mlx5_cqe64 *cq_entry(const struct cq *cq, uint32_t index)
+{
+	return (const struct mlx5_cqe64 *)(const void *)(cq->first +
+		((size_t)(index & cq->mask) << cq->log2_stride));
+}
+
+/* The owner bit of the entry flips with each pass of the ring. */
+static always_inline uint8_t cq_look(
+	const struct cq *cq, uint32_t index, const struct mlx5_cqe64 **cqe)
+{
+	uint8_t op_own;
+
+	*cqe = cq_entry(cq, index);
+	op_own = load_once(&(*cqe)->op_own);
+	owner_before_body(); /* pairs with the device, which writes the owner bit last */
+	return (uint8_t)(op_own ^ (index >> cq->log2_count & 1)) & 0xfd;
+}
+
+/* Nothing there: not written in this pass, or never. */
+static always_inline bool cqe_absent(uint8_t seen)
+{
+	return seen & CQE_NOT_OURS || seen >> 4 == MLX5_CQE_INVALID;
+}
+
+/* Gives the entries before `index` back to the device. */
+static always_inline void cq_consume(struct cq *cq, uint32_t index)
+{
+	cq->index = index;
+	cqes_before_record();
+	store_once(cq->record, be32(index & 0xffffff));
+}
+
+#endif

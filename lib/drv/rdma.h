@@ -1,0 +1,77 @@
+/* rdma.h - what the drivers on libibverbs share: devices, GIDs, registration, the RC state machine,
+ * async events
+ *
+ * Lives here: the control path of an RDMA device by plain verbs. May come in: libibverbs, run
+ * (control thread). May touch it: the drivers mlx5 and verbs. Everything runs on the control
+ * thread.
+ */
+#ifndef VBN_RDMA_H
+#define VBN_RDMA_H
+
+#include "drv/drv.h"
+
+#include <infiniband/verbs.h>
+
+struct rdma_port {
+	struct vbn_port port;
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_device_attr device;
+	struct ibv_port_attr attr;
+	struct ibv_gid_entry gid; /* the chosen one */
+	char gid_why[96];
+	bool gid_asked;
+};
+
+static inline struct rdma_port *rdma_port(struct vbn_port *port)
+{
+	return container_of(port, struct rdma_port, port);
+}
+
+/* Every port of every RDMA device: driver_of says which driver of ours has a device, "" where none
+ * has. At most n are written; how many. */
+int vbn__rdma_list(
+	const char *(*driver_of)(struct ibv_device *device), struct vbn_port_info *infos, int n);
+
+/* Fills a zeroed rdma_port by name; open_device opens as the driver wants it and returns NULL with
+ * errno set, or not. */
+int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const char *name,
+	int port_number, const struct vbn_port_conf *conf,
+	bool (*accepts)(struct ibv_device *device),
+	struct ibv_context *(*open_device)(struct ibv_device *device));
+
+/* Accepts a half-opened port. */
+void vbn__rdma_close(struct rdma_port *port);
+
+void vbn__rdma_port_modes(const struct rdma_port *port, struct mode_report *report);
+int vbn__rdma_gids(const char *name, int port_number, char (*gids)[80], int n);
+
+int vbn__rdma_zone_register(
+	struct vbn_port *port, struct vbn_zone *zone, struct zone_registration *registration);
+void vbn__rdma_zone_unregister(struct vbn_port *port, struct zone_registration *registration);
+int vbn__rdma_export_register(
+	struct vbn_port *port, void *addr, size_t size, uint32_t access, struct export_key *key);
+void vbn__rdma_export_unregister(struct vbn_port *port, struct export_key *key);
+
+/* The state machine of an RC queue pair: INIT when made; RTR and RTS once its receives are posted.
+ * `mtu` comes back as what holds. */
+int vbn__rdma_rc_init(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf);
+int vbn__rdma_rc_connect(struct rdma_port *port, struct ibv_qp *qp,
+	const struct vbn_queue_conf *conf, uint32_t psn, const struct address *peer, uint32_t *mtu);
+
+/* This queue pair's own address, with the port's MTU and GID. */
+void vbn__rdma_address(
+	const struct rdma_port *port, uint32_t qpn, uint32_t psn, struct vbn_address *wire);
+
+/* 24 random bits to start a queue pair's sequence at. */
+uint32_t vbn__rdma_random_psn(void);
+
+/* The local ACK timeout and the minimum RNR NAK timer in nanoseconds; IBTA 1.4, table 45 and
+ * section 9.7.6.1.3. */
+uint64_t vbn__rdma_timeout_ns(uint32_t encoded);
+uint64_t vbn__rdma_rnr_timer_ns(uint32_t encoded);
+
+/* "fe80::1" of a raw GID. text holds 48 bytes. */
+char *vbn__rdma_gid_text(const uint8_t *raw, char *text);
+
+#endif

@@ -1,0 +1,96 @@
+/* conf.c - a queue's conf: each field against its range, defaults filled in, pools against rings */
+
+#include "port/conf.h"
+
+static int out_of_range(const char *field, uint64_t value, uint64_t low, uint64_t high)
+{
+	return fail(EINVAL, "queue cannot be created: %s is %llu and must be %llu to %llu", field,
+		(unsigned long long)value, (unsigned long long)low, (unsigned long long)high);
+}
+
+static int check_range(const char *field, uint64_t value, uint64_t low, uint64_t high)
+{
+	return value < low || value > high ? out_of_range(field, value, low, high) : 0;
+}
+
+static int check_depth(const char *field, uint32_t *depth, uint32_t fallback, uint32_t high)
+{
+	if (!*depth)
+		*depth = min(fallback, high);
+	if (!is_pow2(*depth))
+		return fail(EINVAL,
+			"queue cannot be created: %s is %u and must be a power of two: take %llu",
+			field, *depth, (unsigned long long)min(pow2_ceil(*depth), (uint64_t)high));
+	return check_range(field, *depth, 1, high);
+}
+
+static int check_number(const char *field, struct vbn_num *number, uint32_t fallback, uint32_t high)
+{
+	if (!number->set)
+		number->value = fallback; /* `set` goes on telling that it was a default */
+	return check_range(field, number->value, 0, high);
+}
+
+static int check_pool(const struct vbn_queue_conf *conf)
+{
+	if (!conf->rx_pool)
+		return fail(
+			EINVAL, "queue cannot be created: its receives have no pool: set rx_pool");
+	if (conf->rx_pool->n_bufs < conf->rx_depth)
+		return fail(ENOMEM,
+			"queue cannot be created: pool \"%s\" has %u bufs and the receive ring takes %u: make the pool larger or rx_depth smaller",
+			conf->rx_pool->name, conf->rx_pool->n_bufs, conf->rx_depth);
+	if (conf->rx_pool->n_free < conf->rx_depth)
+		return fail(ENOMEM,
+			"queue cannot be created: pool \"%s\" has %u bufs left of %u and the receive ring takes %u: make the pool larger or rx_depth smaller",
+			conf->rx_pool->name, conf->rx_pool->n_free, conf->rx_pool->n_bufs,
+			conf->rx_depth);
+	return 0;
+}
+
+int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
+{
+	int ret = check_depth("tx_depth", &conf->tx_depth, 1024, port->max_depth);
+
+	if (!ret)
+		ret = check_depth("rx_depth", &conf->rx_depth, 1024, port->max_depth);
+	if (!ret)
+		ret = check_depth(
+			"cq_mod", &conf->cq_mod, min(64u, conf->tx_depth), conf->tx_depth);
+	if (!ret)
+		ret = check_number("inline_size", &conf->inline_size, 0, QUEUE_MAX_INLINE);
+	if (!ret && !conf->max_gather)
+		conf->max_gather = 4;
+	if (!ret)
+		ret = check_range("max_gather", conf->max_gather, 1, 30);
+	if (!ret)
+		ret = check_number("retry_count", &conf->retry_count, 7, 7);
+	if (!ret)
+		ret = check_number("rnr_retry", &conf->rnr_retry, 7, 7);
+	if (!ret)
+		ret = check_number("timeout", &conf->timeout, 14, 31);
+	if (!ret)
+		ret = check_number("rnr_timer", &conf->rnr_timer, 1, 31);
+	if (!ret)
+		ret = check_number("service_level", &conf->service_level, 0, 7);
+	if (!ret)
+		ret = check_number("traffic_class", &conf->traffic_class, 0, 255);
+	if (!ret && !conf->hop_limit)
+		conf->hop_limit = 64;
+	if (!ret)
+		ret = check_range("hop_limit", conf->hop_limit, 1, 255);
+	if (!ret && conf->transport != VBN_RC)
+		ret = fail(
+			EINVAL, "queue cannot be created: this version has the transport RC only");
+	if (!ret &&
+		conf->remote_access &
+			~(uint32_t)(VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC))
+		ret = fail(EINVAL,
+			"queue cannot be created: remote_access %#x has bits that no enum vbn_access names",
+			conf->remote_access);
+	if (!ret)
+		ret = check_pool(conf);
+	if (!ret && !conf->tx_pool)
+		conf->tx_pool = conf->rx_pool;
+	return ret;
+}

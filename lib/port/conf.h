@@ -1,0 +1,14 @@
+/* conf.h - checking a queue's conf before a driver sees it */
+#ifndef VBN_PORT_CONF_H
+#define VBN_PORT_CONF_H
+
+#include "port/port.h"
+
+/* Bytes a WQE of 1,024 can carry inline behind its control, address and inline headers, rounded
+ * down. */
+#define QUEUE_MAX_INLINE 960
+
+/* Fills in defaults. -EINVAL or -ENOMEM with a sentence that names the field. */
+int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_conf *conf);
+
+#endif

@@ -1,0 +1,113 @@
+/* export.c - memory for peers, registered apart from every pool */
+
+#include "port/port.h"
+
+#include <stdlib.h>
+
+struct vbn_export {
+	struct vbn_port *port;
+	void *addr;
+	size_t size;
+	size_t mapped; /* 0: the caller's memory */
+	uint32_t access;
+	struct export_key key;
+};
+
+static int register_call(void *arg)
+{
+	struct vbn_export *exported = arg;
+	struct vbn_port *port = exported->port;
+	int ret = port->driver->export_register(
+		port, exported->addr, exported->size, exported->access, &exported->key);
+
+	if (!ret)
+		port->n_exports++;
+	return ret;
+}
+
+static int unregister_call(void *arg)
+{
+	struct vbn_export *exported = arg;
+	struct vbn_port *port = exported->port;
+
+	port->driver->export_unregister(port, &exported->key);
+	port->n_exports--;
+	return 0;
+}
+
+static int check(const struct vbn_port *port, const struct vbn_export_conf *conf)
+{
+	if (!conf->size)
+		return fail(EINVAL,
+			"export on port %s has no size: name how many bytes peers may touch",
+			port->info.name);
+	if (conf->access & ~(uint32_t)(VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC))
+		return fail(EINVAL,
+			"export on port %s: access %#x has bits that no enum vbn_access names",
+			port->info.name, conf->access);
+	return 0;
+}
+
+VBN_API int vbn_export_create(
+	struct vbn_port *port, const struct vbn_export_conf *conf, struct vbn_export **result)
+{
+	struct vbn_export *exported;
+	int ret = check(port, conf);
+
+	if (ret)
+		return ret;
+	exported = calloc(1, sizeof(*exported));
+	if (!exported)
+		return -ENOMEM;
+	exported->port = port;
+	exported->addr = conf->addr;
+	exported->size = conf->size;
+	exported->access = conf->access;
+	if (!exported->addr)
+		exported->addr = vbn__map_on_node(
+			conf->size, conf->node.set ? (int)conf->node.value : -1, &exported->mapped);
+	if (!exported->addr) {
+		ret = fail(ENOMEM,
+			"export of %zu KiB cannot be mapped: %s; ask for less, or free memory",
+			conf->size >> 10, strerror(errno));
+		goto free_export;
+	}
+	ret = vbn__control_call(-1, register_call, exported);
+	if (ret)
+		goto unmap;
+	*result = exported;
+	return 0;
+
+unmap:
+	if (exported->mapped)
+		vbn__unmap(exported->addr, exported->mapped);
+free_export:
+	free(exported);
+	return ret;
+}
+
+VBN_API void vbn_export_destroy(struct vbn_export *exported)
+{
+	if (!exported)
+		return;
+	vbn__control_call(-1, unregister_call, exported);
+	if (exported->mapped)
+		vbn__unmap(exported->addr, exported->mapped);
+	free(exported);
+}
+
+VBN_API void *vbn_export_addr(const struct vbn_export *exported)
+{
+	return exported->addr;
+}
+
+VBN_API size_t vbn_export_size(const struct vbn_export *exported)
+{
+	return exported->size;
+}
+
+VBN_API struct vbn_remote vbn_export_remote(const struct vbn_export *exported, size_t offset)
+{
+	return (struct vbn_remote){
+		.addr = (uint64_t)(uintptr_t)exported->addr + offset, .rkey = exported->key.rkey};
+}

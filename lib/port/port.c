@@ -1,0 +1,271 @@
+/* port.c - ports: names to drivers, open, close, list, and the zones a port has registered */
+
+#include "port/port.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The open ports, for zones that go. Under lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vbn_port *ports;
+
+static const struct counter_name counter_names[] = {
+	[PORT_DOWN] = {"went_down", "the port lost its link"},
+	[PORT_UP] = {"came_up", "the port's link came back"},
+	[PORT_ADDRESS_CHANGED] = {"address_changed", "a GID, LID or P_Key of the port changed"},
+	[PORT_DEVICE_ERROR] = {"device_error", "the device reported a fatal error"},
+};
+static_assert(ARRAY_SIZE(counter_names) == ARRAY_SIZE(((struct vbn_port *)0)->events),
+	"each event has its name");
+
+/* "mlx5:mlx5_0:2" taken apart; each part but the device is optional. */
+struct port_name {
+	const struct driver *driver; /* NULL: any */
+	char device[64];
+	int number;
+};
+
+static int parse_name(const char *name, struct port_name *parsed)
+{
+	const char *colon = strchr(name, ':'), *device = name;
+	size_t length;
+	char *end;
+
+	*parsed = (struct port_name){.number = 1};
+	for (int i = 0; colon && vbn__drivers[i]; i++) {
+		if (strlen(vbn__drivers[i]->name) == (size_t)(colon - name) &&
+			!strncmp(vbn__drivers[i]->name, name, (size_t)(colon - name))) {
+			parsed->driver = vbn__drivers[i];
+			device = colon + 1;
+		}
+	}
+	colon = strchr(device, ':');
+	length = colon ? (size_t)(colon - device) : strlen(device);
+	if (!length || length >= sizeof(parsed->device))
+		return fail(ENODEV,
+			"device \"%s\" does not exist: `verbena devices` lists those that do",
+			name);
+	memcpy(parsed->device, device, length);
+	if (!colon)
+		return 0;
+	parsed->number = (int)strtol(colon + 1, &end, 10);
+	if (*end || end == colon + 1 || parsed->number < 1 || parsed->number > 255)
+		return fail(ENODEV,
+			"device \"%s\" does not exist: behind a device's name stands \":\" and a port's number, as mlx5_0:1",
+			name);
+	return 0;
+}
+
+/* ---- zones ---- */
+
+int vbn__port_register_zone(struct vbn_port *port, struct vbn_zone *zone)
+{
+	struct zone_registration *registration = &port->zones[zone->id];
+
+	if (registration->region && registration->generation == vbn__zone_generation(zone))
+		return 0;
+	return port->driver->zone_register(port, zone, registration);
+}
+
+static int forget_zone_call(void *arg)
+{
+	struct vbn_zone *zone = arg;
+
+	pthread_mutex_lock(&lock);
+	for (struct vbn_port *port = ports; port; port = port->next)
+		port->driver->zone_unregister(port, &port->zones[zone->id]);
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static void on_zone_destroy(struct vbn_zone *zone, void *arg)
+{
+	(void)arg;
+	if (load_acquire(&ports))
+		vbn__control_call(-1, forget_zone_call, zone);
+}
+
+struct register_args {
+	struct vbn_port *port;
+	struct vbn_zone *zone;
+};
+
+static int register_call(void *arg)
+{
+	struct register_args *args = arg;
+
+	return vbn__port_register_zone(args->port, args->zone);
+}
+
+VBN_API int vbn_port_register(struct vbn_port *port, struct vbn_zone *zone)
+{
+	return vbn__control_call(-1, register_call, &(struct register_args){port, zone});
+}
+
+/* ---- open and close ---- */
+
+struct open_args {
+	const struct port_name *name;
+	const struct vbn_port_conf *conf;
+	struct vbn_port *port;
+};
+
+static int open_call(void *arg)
+{
+	struct open_args *args = arg;
+	int ret = -ENODEV;
+
+	for (int i = 0; vbn__drivers[i]; i++) {
+		if (args->name->driver && args->name->driver != vbn__drivers[i])
+			continue;
+		ret = vbn__drivers[i]->open(
+			args->name->device, args->name->number, args->conf, &args->port);
+		if (ret != -ENOTSUP && ret != -ENODEV)
+			break;
+	}
+	return ret;
+}
+
+static void port_publish(struct vbn_port *port)
+{
+	static bool watching;
+
+	pthread_mutex_lock(&lock);
+	if (!watching)
+		vbn__zone_on_destroy(on_zone_destroy, NULL);
+	watching = true;
+	port->next = ports;
+	store_release(&ports, port);
+	pthread_mutex_unlock(&lock);
+	port->counters = (struct counter_set){.kind = "port",
+		.names = counter_names,
+		.values = port->events,
+		.n = ARRAY_SIZE(counter_names)};
+	snprintf(port->counters.object, sizeof(port->counters.object), "%.31s", port->info.name);
+	vbn__counters_add(&port->counters);
+}
+
+VBN_API int vbn_port_open(
+	const char *name, const struct vbn_port_conf *conf, struct vbn_port **port)
+{
+	static const struct vbn_port_conf defaults;
+	struct port_name parsed;
+	struct open_args args = {.name = &parsed, .conf = conf ? conf : &defaults};
+	int ret = parse_name(name, &parsed);
+
+	if (ret)
+		return ret;
+	ret = vbn__control_call(-1, open_call, &args);
+	if (ret == -ENODEV)
+		return fail(ENODEV,
+			"device \"%s\" does not exist: `verbena devices` lists those that do, and `verbena vhca -- COMMAND` runs a command on an emulated one",
+			name);
+	if (ret == -ENOTSUP)
+		return fail(ENOTSUP,
+			"device \"%s\" has no driver here%s%s: this version drives ConnectX-4 and later by mlx5",
+			name, parsed.driver ? ": it is not one for " : "",
+			parsed.driver ? parsed.driver->name : "");
+	if (ret == -ESHUTDOWN)
+		return fail(
+			ESHUTDOWN, "device \"%s\" cannot be opened: call vbn_init() first", name);
+	if (ret)
+		return ret;
+	port_publish(args.port);
+	*port = args.port;
+	return 0;
+}
+
+static int close_call(void *arg)
+{
+	struct vbn_port *port = arg;
+
+	for (int i = 0; i < MEM_MAX_ZONES; i++)
+		port->driver->zone_unregister(port, &port->zones[i]);
+	port->driver->close(port);
+	return 0;
+}
+
+VBN_API void vbn_port_close(struct vbn_port *port)
+{
+	if (!port)
+		return;
+	if (port->n_queues || port->n_exports)
+		log_warning(
+			"port %s is closed with %u queues and %u exports on it: destroy them first",
+			port->info.name, port->n_queues, port->n_exports);
+	vbn__counters_remove(&port->counters);
+	pthread_mutex_lock(&lock);
+	for (struct vbn_port **at = &ports; *at; at = &(*at)->next) {
+		if (*at == port) {
+			*at = port->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	vbn__control_call(-1, close_call, port);
+}
+
+/* ---- what there is ---- */
+
+struct list_args {
+	struct vbn_port_info *infos;
+	int n;
+};
+
+static int list_call(void *arg)
+{
+	struct list_args *args = arg;
+	int found = 0;
+
+	for (int i = 0; vbn__drivers[i]; i++) {
+		int left = max(args->n - found, 0);
+		int ret = vbn__drivers[i]->list(args->infos + min(found, args->n), left);
+
+		if (ret < 0)
+			return ret;
+		found += ret;
+	}
+	return found;
+}
+
+VBN_API int vbn_port_list(struct vbn_port_info *infos, int n)
+{
+	return vbn__control_call(-1, list_call, &(struct list_args){infos, n});
+}
+
+struct gids_args {
+	const struct port_name *name;
+	char (*gids)[80];
+	int n;
+};
+
+static int gids_call(void *arg)
+{
+	struct gids_args *args = arg;
+
+	return vbn__drivers[0]->gids(args->name->device, args->name->number, args->gids, args->n);
+}
+
+VBN_API int vbn_port_gids(const char *name, char (*gids)[80], int n)
+{
+	struct port_name parsed;
+	int ret = parse_name(name, &parsed);
+
+	return ret ? ret : vbn__control_call(-1, gids_call, &(struct gids_args){&parsed, gids, n});
+}
+
+VBN_API void vbn_port_info(const struct vbn_port *port, struct vbn_port_info *info)
+{
+	*info = port->info;
+}
+
+VBN_API int vbn_port_modes(const struct vbn_port *port, struct vbn_mode *modes, int n)
+{
+	struct mode_report report = {.modes = modes, .max = n};
+
+	vbn__mode_add(
+		&report, "driver", "auto", port->info.driver, "the best one that has the device");
+	port->driver->modes(port, &report);
+	return report.n;
+}

@@ -1,0 +1,27 @@
+/* port.h - ports, queues, exports, events: names to drivers, conf to what a driver may rely on
+ *
+ * Lives here: the public face of a port and its queues: checks of every conf, dispatch to a driver,
+ * a worker's list of queues and their flush, registration of zones. May come in: drv, run, mem. May
+ * touch it: chan, net, apps by the public headers.
+ *
+ * The data path passes through vbn_send() and its like in data.c: a load and a jump into the
+ * driver's table.
+ */
+#ifndef VBN_PORT_H
+#define VBN_PORT_H
+
+#include "drv/drv.h"
+#include "run/run.h"
+
+/* The drivers there are, best first; ends with NULL. */
+extern const struct driver *const vbn__drivers[];
+
+/* The worker's queues, made with its first one. */
+struct queue_list *vbn__worker_queues(struct vbn_worker *worker);
+int vbn__worker_queues_add(struct vbn_worker *worker, struct vbn_queue *queue);
+void vbn__worker_queues_remove(struct vbn_queue *queue);
+
+/* Registers the zone with the port unless it is; on the control thread. */
+int vbn__port_register_zone(struct vbn_port *port, struct vbn_zone *zone);
+
+#endif

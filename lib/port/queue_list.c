@@ -1,0 +1,139 @@
+/* queue_list.c - a worker's queues: who may have something staged, what is in flight, what has
+ * passed */
+
+#include "port/port.h"
+
+#include <stdlib.h>
+
+/* The end of an iteration: one doorbell for each queue that has staged since the last. */
+static fast_path void flush_dirty(void *arg)
+{
+	struct queue_list *list = arg;
+
+	for (uint32_t i = 0; i < list->n_dirty; i++) {
+		struct vbn_queue *queue = list->dirty[i];
+
+		queue->dirty = false;
+		queue->ops->flush(queue);
+	}
+	list->n_dirty = 0;
+}
+
+/* Asked while draining: reaps too, so that what has completed is not taken for in flight. */
+static uint32_t in_flight(void *arg)
+{
+	struct queue_list *list = arg;
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < list->n_queues; i++) {
+		struct vbn_queue *queue = list->queues[i];
+
+		if (queue->failed)
+			continue; /* nothing more will come of it */
+		queue->ops->poll(queue, NULL, 0);
+		sum += queue->ops->outstanding(queue);
+	}
+	return sum;
+}
+
+static void traffic(void *arg, struct worker_traffic *sum)
+{
+	const struct queue_list *list = arg;
+
+	for (uint32_t i = 0; i < load_once(&list->n_queues); i++) {
+		const struct vbn_queue_stats *stats = &list->queues[i]->stats;
+
+		sum->messages += load_once(&stats->tx_messages) + load_once(&stats->rx_messages);
+		sum->bytes += load_once(&stats->tx_bytes) + load_once(&stats->rx_bytes);
+	}
+}
+
+static void list_free(struct vbn_worker *worker, void *arg)
+{
+	struct queue_list *list = arg;
+
+	vbn__worker_remove(worker, list);
+	*vbn__worker_port_slot(worker) = NULL;
+	free(list->queues);
+	free(list->dirty);
+	free(list);
+}
+
+struct queue_list *vbn__worker_queues(struct vbn_worker *worker)
+{
+	return *vbn__worker_port_slot(worker);
+}
+
+static int list_create(struct vbn_worker *worker)
+{
+	struct queue_list *list = calloc(1, sizeof(*list));
+	int ret = -ENOMEM;
+
+	if (!list)
+		return ret;
+	list->worker = worker;
+	ret = vbn__worker_add_flush(worker, flush_dirty, list);
+	if (!ret)
+		ret = vbn__worker_add_port(worker, in_flight, traffic, list);
+	if (!ret)
+		ret = vbn_worker_add_exit(worker, list_free, list);
+	if (ret) {
+		vbn__worker_remove(worker, list);
+		free(list);
+		return ret;
+	}
+	*vbn__worker_port_slot(worker) = list;
+	return 0;
+}
+
+int vbn__worker_queues_add(struct vbn_worker *worker, struct vbn_queue *queue)
+{
+	struct queue_list *list;
+	int ret;
+
+	if (!vbn__worker_queues(worker)) {
+		ret = list_create(worker);
+		if (ret)
+			return ret;
+	}
+	list = vbn__worker_queues(worker);
+	if (list->n_queues == list->capacity) {
+		uint32_t capacity = list->capacity ? 2 * list->capacity : 16;
+		struct vbn_queue **queues = reallocarray(list->queues, capacity, sizeof(*queues));
+		struct vbn_queue **dirty;
+
+		if (!queues)
+			return -ENOMEM;
+		list->queues = queues;
+		dirty = reallocarray(list->dirty, capacity, sizeof(*dirty));
+		if (!dirty)
+			return -ENOMEM;
+		list->dirty = dirty;
+		list->capacity = capacity;
+	}
+	queue->list = list;
+	list->queues[list->n_queues] = queue;
+	store_release(&list->n_queues, list->n_queues + 1);
+	return 0;
+}
+
+static uint32_t remove_from(struct vbn_queue **queues, uint32_t n, const struct vbn_queue *queue)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (queues[i] != queue)
+			queues[kept++] = queues[i];
+	return kept;
+}
+
+void vbn__worker_queues_remove(struct vbn_queue *queue)
+{
+	struct queue_list *list = queue->list;
+
+	if (!list)
+		return;
+	store_release(&list->n_queues, remove_from(list->queues, list->n_queues, queue));
+	list->n_dirty = remove_from(list->dirty, list->n_dirty, queue);
+	queue->list = NULL;
+}
