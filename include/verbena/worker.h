@@ -42,7 +42,9 @@ typedef int vbn_poll_fn(struct vbn_worker *worker, void *arg);
  * should start nothing new) until no worker has anything in flight and each has then found nothing
  * to do, so that what has arrived is polled too; or until drain_ns is over, and a warning says what
  * was left. When all have left their loops, each worker's exit functions run on its thread in
- * reverse order. A worker is gone when vbn_run() returns. Returns 0; the signal's number where a
+ * reverse order. A worker is gone when vbn_run() returns.
+ *
+ * Returns 0; the signal's number where a
  * signal stopped it; -errno of a set-up that failed (the others are then wound up: their exit
  * functions run); -EINVAL: a core listed twice or that is not one; -EPERM: a core this process may
  * not use; -EBUSY: another vbn_run() is under way; -EAGAIN: no thread could be started. The calling

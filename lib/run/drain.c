@@ -112,7 +112,7 @@ void vbn__worker_drain(struct vbn_worker *worker)
 		wave_begin(run);
 	}
 	do {
-		publish(worker, vbn_worker_poll(worker));
+		publish(worker, vbn__worker_iterate(worker));
 		if (first)
 			decide(run);
 	} while (!load_acquire(&run->over));

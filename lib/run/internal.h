@@ -82,8 +82,8 @@ struct vbn_worker {
 	struct port_hook *ports;
 	uint32_t n_ports;
 	struct worker_traffic gone; /* of ports that were removed; under ports_lock */
-	struct exit_hook *exits;
-	uint32_t n_exits;
+	struct exit_hook *exits, *last_exits;
+	uint32_t n_exits, n_last_exits;
 	struct counter_set counters;
 	cpu_set_t affinity_before; /* of an attached thread that was pinned */
 	struct vbn_worker *next;   /* in the list of live workers */
@@ -114,6 +114,9 @@ struct worker_plan {
 /* On the worker's own thread, so that its memory is of its node; makes it vbn_worker_self().
  * -ENOMEM. */
 int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **worker);
+
+/* One iteration, as vbn_worker_poll(), which is a call through the shared object's table. */
+int vbn__worker_iterate(struct vbn_worker *worker);
 
 /* The exit functions, last added first; then no thread is this worker any more. The worker's
  * thread. */

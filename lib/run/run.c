@@ -187,7 +187,7 @@ static void loop(struct vbn_worker *worker)
 
 	worker->last_cycles = clock_cycles();
 	while (likely(!load_once(stopping)))
-		vbn_worker_poll(worker);
+		vbn__worker_iterate(worker);
 	vbn__worker_drain(worker);
 }
 

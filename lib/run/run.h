@@ -64,4 +64,14 @@ void vbn__worker_remove(struct vbn_worker *worker, void *arg); /* every hook wit
 /* One slot for the port room's own state of a worker; freed by an exit function of its own. */
 void **vbn__worker_port_slot(struct vbn_worker *worker);
 
+/* As vbn_worker_add_exit(), but run after every function added by that: what a room keeps for a
+ * worker outlives what the program's own exit functions destroy. On the worker's thread. */
+int vbn__worker_add_last_exit(
+	struct vbn_worker *worker, void (*fn)(struct vbn_worker *worker, void *arg), void *arg);
+
+/* Held by the worker while it changes what its traffic hooks read (a table that moves, a queue that
+ * goes): they run on other threads, under this lock. Never on a fast path. */
+void vbn__worker_lock_traffic(struct vbn_worker *worker);
+void vbn__worker_unlock_traffic(struct vbn_worker *worker);
+
 #endif

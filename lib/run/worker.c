@@ -47,7 +47,7 @@ static always_inline void account(struct vbn_worker *worker, int did)
 }
 
 /* The arrays are read anew in each turn: a hook may add others, and they may move. */
-VBN_API int vbn_worker_poll(struct vbn_worker *worker)
+hot int vbn__worker_iterate(struct vbn_worker *worker)
 {
 	int did = 0;
 
@@ -57,6 +57,11 @@ VBN_API int vbn_worker_poll(struct vbn_worker *worker)
 		worker->flushes[i].fn(worker->flushes[i].arg);
 	account(worker, did);
 	return did;
+}
+
+VBN_API int vbn_worker_poll(struct vbn_worker *worker)
+{
+	return vbn__worker_iterate(worker);
 }
 
 /* ---- hooks ---- */
@@ -92,6 +97,17 @@ VBN_API int vbn_worker_add_exit(
 
 	if (!ret)
 		worker->exits[worker->n_exits++] = (struct exit_hook){.fn = fn, .arg = arg};
+	return ret;
+}
+
+int vbn__worker_add_last_exit(
+	struct vbn_worker *worker, void (*fn)(struct vbn_worker *worker, void *arg), void *arg)
+{
+	int ret = grow(&worker->last_exits, worker->n_last_exits, sizeof(*worker->last_exits));
+
+	if (!ret)
+		worker->last_exits[worker->n_last_exits++] =
+			(struct exit_hook){.fn = fn, .arg = arg};
 	return ret;
 }
 
@@ -148,6 +164,16 @@ void vbn__worker_remove(struct vbn_worker *worker, void *arg)
 {
 	remove_flushes(worker, arg);
 	remove_ports(worker, arg);
+}
+
+void vbn__worker_lock_traffic(struct vbn_worker *worker)
+{
+	pthread_mutex_lock(&worker->ports_lock);
+}
+
+void vbn__worker_unlock_traffic(struct vbn_worker *worker)
+{
+	pthread_mutex_unlock(&worker->ports_lock);
 }
 
 void **vbn__worker_port_slot(struct vbn_worker *worker)
@@ -264,13 +290,24 @@ int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **creat
 	return 0;
 }
 
-void vbn__worker_exit(struct vbn_worker *worker)
+/* Each may add others of its kind; the arrays are read anew. */
+static void run_exits(struct vbn_worker *worker)
 {
 	while (worker->n_exits) {
 		struct exit_hook hook = worker->exits[--worker->n_exits];
 
 		hook.fn(worker, hook.arg);
 	}
+	while (worker->n_last_exits) {
+		struct exit_hook hook = worker->last_exits[--worker->n_last_exits];
+
+		hook.fn(worker, hook.arg);
+	}
+}
+
+void vbn__worker_exit(struct vbn_worker *worker)
+{
+	run_exits(worker);
 	self = NULL;
 }
 
@@ -285,6 +322,7 @@ void vbn__worker_destroy(struct vbn_worker *worker)
 	free(worker->flushes);
 	free(worker->ports);
 	free(worker->exits);
+	free(worker->last_exits);
 	free(worker);
 }
 

@@ -313,6 +313,46 @@ static void failed_set_up_winds_up_every_worker(void **state)
 	assert_int_equal(vbn_run(&(struct vbn_run_conf){.cores = cores}, set_up_done, NULL), 0);
 }
 
+/* A stack that no address space has room for: every pthread_create() fails. */
+static void set_stack_size(size_t size)
+{
+	pthread_attr_t attr;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, size);
+	assert_int_equal(pthread_setattr_default_np(&attr), 0);
+	pthread_attr_destroy(&attr);
+}
+
+static size_t stack_size(void)
+{
+	pthread_attr_t attr;
+	size_t size;
+
+	pthread_getattr_default_np(&attr);
+	pthread_attr_getstacksize(&attr, &size);
+	pthread_attr_destroy(&attr);
+	return size;
+}
+
+static void threads_that_cannot_be_had_are_no_run(void **state)
+{
+	size_t size = stack_size();
+	int ret, of_init, n = 0;
+
+	(void)state;
+	set_stack_size(1ull << 47);
+	ret = vbn_run(NULL, set_up_counting, &n);
+	of_init = vbn_init(NULL, NULL);
+	set_stack_size(size);
+	assert_int_equal(ret, -EAGAIN);
+	assert_int_equal(of_init, -EAGAIN);
+	assert_logged("worker 0: cannot be started");
+	assert_logged("control thread: cannot be started");
+	assert_int_equal(n, 0);
+	assert_int_equal(vbn_run(NULL, set_up_counting, &n), 0);
+}
+
 static int set_up_run_within(struct vbn_worker *worker, void *arg)
 {
 	*(int *)arg = vbn_run(NULL, set_up_done, NULL);
@@ -333,6 +373,24 @@ static void one_run_at_a_time(void **state)
 }
 
 /* ---- stop ---- */
+
+static int set_up_stop(struct vbn_worker *worker, void *arg)
+{
+	(void)arg;
+	vbn_stop();
+	return vbn_worker_add_exit(worker, exit_counting, NULL);
+}
+
+static void a_stop_during_set_up_is_not_lost(void **state)
+{
+	char cores[64];
+	int n = some_cores(2, cores, sizeof(cores));
+
+	(void)state;
+	vbn_stop(); /* with no run under way: forgotten */
+	assert_int_equal(vbn_run(&(struct vbn_run_conf){.cores = cores}, set_up_stop, NULL), 0);
+	assert_int_equal(shared.n_exited, n);
+}
 
 struct helper {
 	pthread_t thread;
@@ -646,20 +704,24 @@ static int set_up_exits(struct vbn_worker *worker, void *arg)
 
 	for (int i = 0; i < 6 && !ret; i++)
 		ret = vbn_worker_add_exit(worker, exit_noting, &numbers[i]);
+	if (!ret)
+		ret = vbn__worker_add_last_exit(worker, exit_noting, &numbers[7]);
+	if (!ret)
+		ret = vbn_worker_add_exit(worker, exit_noting, &numbers[6]);
 	return ret || vbn_worker_add_poll(worker, poll_done, NULL);
 }
 
 static void exit_functions_run_in_reverse(void **state)
 {
-	int numbers[6] = {0, 1, 2, 3, 4, 5};
+	int numbers[8] = {1, 2, 3, 4, 5, 6, 7, 0};
 	char cores[64];
 
 	(void)state;
 	some_cores(1, cores, sizeof(cores));
 	assert_int_equal(vbn_run(&(struct vbn_run_conf){.cores = cores}, set_up_exits, numbers), 0);
-	assert_int_equal(shared.n_order, 6);
-	for (int i = 0; i < 6; i++)
-		assert_int_equal(shared.order[i], 5 - i);
+	assert_int_equal(shared.n_order, 8);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(shared.order[i], 7 - i); /* a room's own, 0, is the last of all */
 }
 
 /* ---- the iteration ---- */
@@ -1002,7 +1064,9 @@ int main(void)
 		with_control(default_is_every_allowed_core_but_one),
 		alone(cores_that_cannot_be_are_refused),
 		alone(failed_set_up_winds_up_every_worker),
+		alone(threads_that_cannot_be_had_are_no_run),
 		alone(one_run_at_a_time),
+		alone(a_stop_during_set_up_is_not_lost),
 		alone(stops_by_call),
 		alone(stops_when_all_are_done),
 		alone(stops_by_signal_and_gives_it_back),
