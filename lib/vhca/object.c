@@ -752,6 +752,22 @@ uint32_t vhca_srq_events(struct vhca_srq *srq)
 	return events_end(&srq->async);
 }
 
+int vhca_srq_modify(struct vhca_srq *srq, uint32_t limit)
+{
+	if (limit >= srq->n_wqe)
+		return EINVAL;
+	srq->limit = limit;
+	return 0;
+}
+
+void vhca_srq_query(
+	const struct vhca_srq *srq, uint32_t *max_wr, uint32_t *max_sge, uint32_t *limit)
+{
+	*max_wr = srq->n_wqe - 1;
+	*max_sge = srq->attr.max_sge;
+	*limit = srq->limit;
+}
+
 /* ---- QP ---- */
 
 static bool type_known(uint8_t type)
