@@ -17,6 +17,7 @@ const struct vhca_features vhca_features = {
 	.device_cap_flags = IB_UVERBS_DEVICE_CHANGE_PHY_PORT | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT |
 		IB_UVERBS_DEVICE_SYS_IMAGE_GUID | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN,
 	.atomic_cap = IBV_ATOMIC_NONE,
+	.qp_create_flags = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, /* there is no multicast */
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	.timestamp_mask = UINT64_MAX >> 1,
 };

@@ -195,6 +195,10 @@ static int read_mlx5_qp(struct vhca_request *request, struct vhca_qp_attr *attr)
 	attr->sq_wqe_count = cmd.sq_wqe_count;
 	attr->rq_wqe_count = cmd.rq_wqe_count;
 	attr->rq_wqe_shift = cmd.rq_wqe_shift;
+	if (!attr->srq && cmd.rq_wqe_count && cmd.rq_wqe_shift < 16) {
+		attr->max_recv_wr = cmd.rq_wqe_count;
+		attr->max_recv_sge = (1u << cmd.rq_wqe_shift) / sizeof(struct mlx5_wqe_data_seg);
+	}
 	attr->flags = cmd.flags;
 	attr->uidx = cmd.uidx;
 	attr->uar_page = cmd.bfreg_index;
@@ -232,9 +236,7 @@ int vhca_make_qp(struct vhca_request *request, const struct ib_uverbs_ex_create_
 		.type = cmd->qp_type,
 		.signal_all = cmd->sq_sig_all,
 		.max_send_wr = cmd->max_send_wr,
-		.max_recv_wr = cmd->is_srq ? 0 : cmd->max_recv_wr,
 		.max_send_sge = cmd->max_send_sge,
-		.max_recv_sge = cmd->is_srq ? 0 : cmd->max_recv_sge,
 		.max_inline = cmd->max_inline_data,
 		.user_handle = cmd->user_handle,
 	};
@@ -251,9 +253,9 @@ int vhca_make_qp(struct vhca_request *request, const struct ib_uverbs_ex_create_
 		return error;
 	resp->qpn = vhca_qp_number(qp);
 	resp->max_send_wr = attr.max_send_wr;
-	resp->max_recv_wr = attr.max_recv_wr;
+	resp->max_recv_wr = cmd->is_srq ? 0 : cmd->max_recv_wr;
 	resp->max_send_sge = attr.max_send_sge;
-	resp->max_recv_sge = attr.max_recv_sge;
+	resp->max_recv_sge = cmd->is_srq ? 0 : cmd->max_recv_sge;
 	resp->max_inline_data = attr.max_inline;
 	resp->reserved = 0;
 	return vhca_span_write(&request->uhw_out, &uhw, sizeof(uhw));
