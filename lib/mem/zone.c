@@ -124,30 +124,20 @@ static int take_id(struct vbn_zone *zone)
 	return ret;
 }
 
-static void add_mode(struct vbn_zone *zone, const char *name, const char *requested,
-	const char *effective, const char *why)
-{
-	struct vbn_mode *mode = &zone->modes[zone->n_modes++];
-
-	snprintf(mode->name, sizeof(mode->name), "%s", name);
-	snprintf(mode->requested, sizeof(mode->requested), "%s", requested);
-	snprintf(mode->effective, sizeof(mode->effective), "%s", effective);
-	snprintf(mode->why, sizeof(mode->why), "%s", why);
-}
-
 static void add_modes(struct vbn_zone *zone, const struct vbn_zone_conf *conf,
 	const struct map_request *request, const struct mapping *map)
 {
-	static const char *const switch_name[] = {
-		[VBN_AUTO] = "auto", [VBN_ON] = "memfd", [VBN_OFF] = "anonymous"};
-	char node[32] = "auto";
+	struct mode_report report = {.modes = zone->modes, .max = ARRAY_SIZE(zone->modes)};
 
-	if (conf->node.set)
-		snprintf(node, sizeof(node), "%u", conf->node.value);
-	add_mode(zone, "page size", pages_name[request->pages], map->page_text, map->page_why);
-	add_mode(zone, "NUMA node", node, map->node_text, map->node_why);
-	add_mode(zone, "backing", switch_name[conf->memfd], request->memfd ? "memfd" : "anonymous",
+	vbn__mode_add(&report, "page size", pages_name[request->pages], map->page_text, "%s",
+		map->page_why);
+	vbn__mode_add(&report, "NUMA node",
+		conf->node.set ? vbn__mode_number(conf->node.value, "") : "auto", map->node_text,
+		"%s", map->node_why);
+	vbn__mode_add(&report, "backing", vbn__mode_switch(conf->memfd),
+		request->memfd ? "memfd" : "anonymous", "%s",
 		conf->memfd == VBN_AUTO ? "nobody shares it by descriptor" : "");
+	zone->n_modes = report.n;
 }
 
 VBN_API int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **created)

@@ -14,15 +14,15 @@
 
 #include "base/base.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define UNIT_ASAN 1
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNIT_SHADOW 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define UNIT_ASAN 1
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define UNIT_SHADOW 1
 #endif
 #endif
-#ifndef UNIT_ASAN
-#define UNIT_ASAN 0
+#ifndef UNIT_SHADOW
+#define UNIT_SHADOW 0
 #endif
 
 /* Leaves the test as skipped; CI knows which names may be. */
