@@ -1,0 +1,175 @@
+/* cmd.h - what the subcommands share: exit statuses, sentences, option tables, JSON output, going
+ * under vhca
+ *
+ * Lives in apps/: the `verbena` command, one subcommand to a file or to a few files of one prefix.
+ * May come in: the public API of the library, jansson, libc. Nothing of lib/ is included here.
+ */
+#ifndef CMD_H
+#define CMD_H
+
+#include <assert.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <verbena.h>
+
+#define ARRAY_SIZE(a)          (sizeof(a) / sizeof((a)[0]))
+#define likely(x)              __builtin_expect(!!(x), 1)
+#define unlikely(x)            __builtin_expect(!!(x), 0)
+#define always_inline          inline __attribute__((always_inline))
+#define cache_aligned          __attribute__((aligned(64)))
+#define printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
+
+/* Exit statuses are a contract with scripts. */
+enum {
+	STATUS_DONE = 0,
+	STATUS_LOST = 1,   /* it ran, and something was lost, corrupt, doubled, or failed */
+	STATUS_USAGE = 2,  /* an unknown option, a value out of its range, a contradiction */
+	STATUS_CANNOT = 3, /* this machine cannot: device, core, permission, memory, ring */
+	STATUS_CANNOT_EXEC = 126,
+	STATUS_NO_COMMAND = 127,
+	STATUS_STOPPED = 130, /* by SIGINT or SIGTERM before its end */
+};
+
+/* ---- verbena.c ---- */
+
+/* The user's start of the command, CLOCK_MONOTONIC; it survives going under vhca. */
+extern uint64_t cmd_started_ns;
+
+/* The arguments as the user gave them, for starting over under vhca. */
+extern char **cmd_argv;
+
+uint64_t now_ns(void);
+
+/* Starts the library with the --vbn-* options of the command line; its sentences go through say().
+ * Returns 0 or an exit status. */
+int cmd_library_start(void);
+
+/* ---- say.c: sentences on standard error ---- */
+
+/* "verbena msgrate: sentence". Any thread. */
+void say(const char *fmt, ...) printf_like(1, 2);
+void say_as(const char *subcommand);
+
+/* The same, and returns the status, so that one line says why and leaves. */
+int usage_error(const char *fmt, ...) printf_like(1, 2);
+int cannot(const char *fmt, ...) printf_like(1, 2);
+
+/* The line that says how a run is going: rewritten in place on a terminal, else a line each. */
+void say_live(const char *fmt, ...) printf_like(1, 2);
+
+/* What the library logs. Once an error has been told, the errors that follow from it while it
+ * unwinds are not: say_library_again() ends that. */
+void say_library(int level, const char *sentence, void *arg);
+void say_library_again(void);
+
+/* The exit status for a library call that failed with `err`; says `what` only where the library has
+ * said nothing. */
+int library_failed(int err, const char *what);
+
+/* ---- options.c ---- */
+
+enum value {
+	VALUE_FLAG,  /* bool; takes no argument */
+	VALUE_TEXT,  /* const char * */
+	VALUE_COUNT, /* int64_t; units k, M, G */
+	VALUE_POW2,  /* int64_t; a count that is a power of two */
+	VALUE_SIZE,  /* int64_t bytes; units KiB, MiB, GiB */
+	VALUE_TIME,  /* int64_t ns; units us, ms, s; seconds when bare */
+	VALUE_WORD,  /* int64_t: the index in words */
+};
+
+struct option {
+	const char *name; /* without its dashes */
+	const char *arg;  /* what its value is called in the help */
+	enum value value;
+	size_t offset; /* of its value in the subcommand's options */
+	int64_t low, high;
+	const char *words; /* "send write", for VALUE_WORD */
+	const char *help;
+};
+
+struct command {
+	const char *name;
+	const char *usage;   /* behind "verbena NAME " */
+	const char *summary; /* what it does, for --help */
+	const char *more;    /* examples and notes, behind the options */
+	const struct option *options;
+	size_t n_options;
+	bool runs_command; /* "-- COMMAND" follows the options */
+};
+
+enum { OPTIONS_OK = -1 };
+
+/* Fills *conf from argv[1] on. OPTIONS_OK, or the status to leave with (after --help: 0). `given`
+ * gets a bit for each option by its place in the table. *rest is what follows "--", or NULL. */
+int options_parse(const struct command *command, int argc, char **argv, void *conf, uint64_t *given,
+	char ***rest);
+
+/* Whether the option of this name is among the given ones. */
+bool option_given(const struct command *command, uint64_t given, const char *name);
+
+/* ---- json.c ---- */
+
+/* Where `--json` goes: opened before the work, so that a path that cannot be written is known at
+ * once. */
+struct json_sink {
+	const char *path; /* NULL: not asked for */
+	FILE *file;
+	bool created; /* by us: removed again where there is no result */
+};
+
+int json_open(struct json_sink *sink, const char *path);
+/* Takes the reference to `root`. Returns 0 or an exit status. */
+int json_finish(struct json_sink *sink, json_t *root);
+/* Without a result. */
+void json_abandon(struct json_sink *sink);
+
+/* Numbers that JSON has no word for become 0. */
+json_t *json_number(double value);
+
+/* ---- preload.c: running a program under vhca ---- */
+
+#define VHCA_LIBRARY "libverbena-vhca.so"
+
+/* True where this process already runs on the emulator. */
+bool vhca_is_loaded(void);
+
+/* Puts the emulator first in LD_PRELOAD and leaves the rest of it; a sanitizer's runtime, where
+ * `sanitizer` names one, goes ahead of it. Returns 0 or STATUS_CANNOT. */
+int vhca_preload(const char *sanitizer);
+
+/* Starts this command over under vhca; returns only with an exit status. `requested` is what the
+ * user asked --device to be, and is what vhca_requested() answers in the new process; NULL where
+ * this is not one. */
+int vhca_start_over(const char *requested);
+const char *vhca_requested(void);
+
+/* The sanitizer runtime that is loaded here, or NULL. */
+const char *loaded_sanitizer(void);
+
+/* True for the runtimes that refuse to run behind another library. */
+bool is_sanitizer(const char *library);
+
+/* ---- program.c: can this program be run with a preload ---- */
+
+struct program {
+	char path[4096];     /* of the command */
+	char sanitizer[128]; /* the runtime it needs, "" where none */
+};
+
+/* Finds `name` as a shell would and looks whether a preload will reach it. Returns 0, or a status
+ * after a sentence. */
+int program_find(const char *name, struct program *program);
+
+/* ---- the subcommands: argv[0] is their name ---- */
+
+int cmd_msgrate(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
+int cmd_vhca(int argc, char **argv);
+
+#endif

@@ -1,0 +1,209 @@
+/* msgrate_device.c - which port a run is on, and which cores */
+#include "msgrate.h"
+
+#include <ctype.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#define MAX_PORTS 64
+
+/* ---- the port ---- */
+
+int device_before_library(struct run *run)
+{
+	const char *started_over = vhca_requested(), *device = run->conf.device;
+
+	run->requested_device = device ? device : "auto";
+	if (started_over && !vhca_is_loaded())
+		return cannot(
+			"vhca could not be loaded into verbena: the system refuses the preload of " VHCA_LIBRARY
+			"; name a real device with --device");
+	if (device && !strcmp(device, "vhca") && !vhca_is_loaded())
+		return vhca_start_over(device);
+	return 0;
+}
+
+static bool usable(const struct vbn_port_info *info)
+{
+	return info->up && *info->driver;
+}
+
+/* The fastest of those that are up; the first of equals. NULL: none is. */
+static const struct vbn_port_info *best_port(const struct vbn_port_info *infos, int n)
+{
+	const struct vbn_port_info *best = NULL;
+
+	for (int i = 0; i < n; i++)
+		if (usable(&infos[i]) && (!best || infos[i].speed_mbit > best->speed_mbit))
+			best = &infos[i];
+	return best;
+}
+
+static void say_chosen(const struct run *run, const struct vbn_port_info *port, int n)
+{
+	if (run->conf.device || vhca_requested())
+		return;
+	say("using %s (driver %s, %.1f Gbit/s): %s", port->name, port->driver,
+		port->speed_mbit / 1000.0,
+		n > 1 ? "of the ports that are up, the fastest that Verbena has a driver for"
+		      : "it is the only port here");
+}
+
+/* Nothing to run on but the emulator. */
+static int fall_back(const struct vbn_port_info *infos, int n)
+{
+	if (vhca_is_loaded())
+		return cannot(
+			"the emulator shows no port that works: %s; look at verbena vhca -- ibv_devinfo",
+			n ? "none is up" : "libibverbs finds no device");
+	if (!n)
+		say("using vhca, an emulated ConnectX: there is no RDMA device on this machine");
+	else
+		say("using vhca, an emulated ConnectX: of %d ports here none works (%s %s); --device names one",
+			n, infos[0].name, infos[0].up ? "has no driver of Verbena's" : "is down");
+	return vhca_start_over("auto");
+}
+
+/* Names the port where the user leaves it open. */
+static int choose(struct run *run, char *name, size_t size)
+{
+	struct vbn_port_info *infos = calloc(MAX_PORTS, sizeof(*infos));
+	const struct vbn_port_info *best;
+	int n = infos ? vbn_port_list(infos, MAX_PORTS) : -ENOMEM, status = 0;
+
+	n = n > MAX_PORTS ? MAX_PORTS : n < 0 ? 0 : n;
+	best = best_port(infos, n);
+	if (best) {
+		say_chosen(run, best, n);
+		snprintf(name, size, "%s", best->name);
+	} else {
+		status = fall_back(infos, n);
+	}
+	free(infos);
+	return status;
+}
+
+int device_open(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	struct vbn_port_conf port_conf = {
+		.gid_index = {(uint32_t)conf->gid_index, conf->gid_given},
+		.mtu = (uint32_t)conf->mtu,
+	};
+	char name[64], what[128];
+	int status = 0, err;
+
+	if (conf->device && strcmp(conf->device, "vhca"))
+		snprintf(name, sizeof(name), "%s", conf->device);
+	else
+		status = choose(run, name, sizeof(name));
+	if (status)
+		return status;
+	err = vbn_port_open(name, &port_conf, &run->port);
+	if (err) {
+		snprintf(what, sizeof(what), "port %s cannot be opened", name);
+		return library_failed(err, what);
+	}
+	vbn_port_info(run->port, &run->port_info);
+	return 0;
+}
+
+/* ---- cores ---- */
+
+static bool allowed(int core)
+{
+	cpu_set_t *set = CPU_ALLOC(MAX_CORES);
+	size_t size = CPU_ALLOC_SIZE(MAX_CORES);
+	bool is = set && core < MAX_CORES && !sched_getaffinity(0, size, set) &&
+		CPU_ISSET_S((size_t)core, size, set);
+
+	CPU_FREE(set);
+	return is;
+}
+
+static int add_core(struct run *run, long core)
+{
+	for (int i = 0; i < run->n_cores; i++)
+		if (run->cores[i] == core)
+			return usage_error(
+				"option --cores lists core %ld twice: give each core once, a worker has "
+				"one to itself",
+				core);
+	if (run->n_cores == MAX_CORES)
+		return usage_error(
+			"option --cores lists more than %d cores: give fewer", MAX_CORES);
+	run->cores[run->n_cores++] = (int)core;
+	return 0;
+}
+
+/* A number at *text, which then points behind it; -1: there is none, or it is beyond any core. */
+static long take_core(const char **text)
+{
+	char *end;
+	long core;
+
+	if (!isdigit((unsigned char)**text))
+		return -1;
+	core = strtol(*text, &end, 10);
+	*text = end;
+	return core > 99999 ? -1 : core;
+}
+
+static int bad_list(const struct run *run)
+{
+	return usage_error(
+		"option --cores cannot be \"%.80s\": it is not a list of cores; give numbers and ranges, as "
+		"in 0,2-3",
+		run->conf.cores);
+}
+
+/* One "2" or "2-5". */
+static int take_range(struct run *run, const char **text)
+{
+	long first = take_core(text), last = first;
+	int status = 0;
+
+	if (first >= 0 && **text == '-') {
+		(*text)++;
+		last = take_core(text);
+	}
+	if (first < 0 || last < first)
+		return bad_list(run);
+	for (long core = first; core <= last && !status; core++)
+		status = add_core(run, core);
+	return status;
+}
+
+int cores_parse(struct run *run)
+{
+	const char *text = run->conf.cores;
+	int status = 0;
+
+	if (!text)
+		return 0;
+	do
+		status = take_range(run, &text);
+	while (!status && *text == ',' && text++);
+	if (!status && *text)
+		status = bad_list(run);
+	for (int i = 0; i < run->n_cores && !status; i++)
+		if (!allowed(run->cores[i]))
+			status = cannot(
+				"core %d cannot have a worker: this process may not use it, or it does not exist; "
+				"give --cores from those that taskset -cp $$ lists",
+				run->cores[i]);
+	return status;
+}
+
+int cores_choose(struct run *run)
+{
+	int wanted = run->conf.one_worker ? 1 : 2, n;
+
+	if (run->n_cores)
+		return 0;
+	n = vbn_cores_near(run->port_info.node, run->cores, wanted);
+	if (n < 1)
+		return library_failed(n < 0 ? n : -EPERM, "no core can be found for a worker");
+	run->n_cores = n < wanted ? n : wanted;
+	return 0;
+}

@@ -1,0 +1,266 @@
+/* options.c - option tables: long names only, values with units and ranges, one sentence for each
+ * mistake
+ *
+ * Not getopt_long(): it takes abbreviations, so that an option that does not exist yet (--connect)
+ * would be taken for one that does (--connection).
+ */
+#include "cmd.h"
+
+#include <ctype.h>
+
+/* ---- values ---- */
+
+struct unit {
+	const char *name;
+	int64_t scale;
+};
+
+static const struct unit count_units[] = {
+	{"", 1}, {"k", 1000}, {"M", 1000000}, {"G", 1000000000}, {NULL, 0}};
+static const struct unit size_units[] = {
+	{"", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
+static const struct unit time_units[] = {
+	{"", 1000000000}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
+
+static const struct unit *units_of(enum value value)
+{
+	switch (value) {
+	case VALUE_SIZE: return size_units;
+	case VALUE_TIME: return time_units;
+	default: return count_units;
+	}
+}
+
+/* Digits, perhaps a point and digits, a unit: the value in the smallest unit. NULL, or what is
+ * wrong with the text. A value too large for the type is cut to the largest, which no option's
+ * range has. */
+static const char *parse_number(const char *text, const struct unit *units, int64_t *value)
+{
+	bool negative = *text == '-';
+	__int128 whole = 0, part = 0, scale = 1;
+	const char *at = text + negative;
+
+	if (!isdigit((unsigned char)*at))
+		return "it is not a number";
+	for (; isdigit((unsigned char)*at); at++)
+		if (whole < INT64_MAX)
+			whole = whole * 10 + (*at - '0');
+	if (*at == '.') {
+		if (!isdigit((unsigned char)*++at))
+			return "it is not a number";
+		for (; isdigit((unsigned char)*at); at++)
+			if (scale < 1000000000) {
+				part = part * 10 + (*at - '0');
+				scale *= 10;
+			}
+	}
+	while (units->name && strcmp(units->name, at))
+		units++;
+	if (!units->name)
+		return "its unit is none that this option has";
+	whole = whole * units->scale + part * units->scale / scale;
+	if (part * units->scale % scale)
+		return "it is a fraction of the smallest unit";
+	if (whole > INT64_MAX)
+		whole = INT64_MAX;
+	*value = (int64_t)(negative ? -whole : whole);
+	return NULL;
+}
+
+static void format_value(const struct option *option, int64_t value, char *text, size_t size)
+{
+	const struct unit *units = units_of(option->value), *best = units;
+
+	if (option->value == VALUE_TIME)
+		best = units + 3;
+	for (const struct unit *unit = units; unit->name; unit++)
+		if (unit->scale && value && value % unit->scale == 0 &&
+			(unit->scale > best->scale || value % best->scale))
+			best = unit;
+	snprintf(text, size, "%lld%s%s", (long long)(value / best->scale), *best->name ? " " : "",
+		best->name);
+}
+
+/* "a power of two from 1 to 32768", "send or write". */
+static void describe(const struct option *option, char *text, size_t size)
+{
+	char low[32], high[32];
+	const char *kind = "a count", *units = " (k, M, G are units)";
+
+	if (option->value == VALUE_WORD) {
+		size_t n = 0;
+
+		for (const char *c = option->words; *c && n + 5 < size; c++)
+			n += (size_t)snprintf(text + n, size - n, *c == ' ' ? " or " : "%c", *c);
+		return;
+	}
+	if (option->value == VALUE_POW2)
+		kind = "a power of two";
+	else if (option->value == VALUE_SIZE)
+		kind = "a size", units = " (KiB, MiB, GiB are units)";
+	else if (option->value == VALUE_TIME)
+		kind = "a time", units = " (us, ms, s are units; seconds when bare)";
+	format_value(option, option->low, low, sizeof(low));
+	format_value(option, option->high, high, sizeof(high));
+	snprintf(text, size, "%s from %s to %s%s", kind, low, high,
+		option->high >= 1000 ? units : "");
+}
+
+static int bad_value(const struct option *option, const char *text, const char *why)
+{
+	char range[160];
+
+	describe(option, range, sizeof(range));
+	return usage_error(
+		"option --%s cannot be \"%.80s\": %s; give %s", option->name, text, why, range);
+}
+
+static int take_word(const struct option *option, const char *text, int64_t *value)
+{
+	size_t length = strlen(text);
+	const char *word = option->words;
+
+	for (*value = 0;; (*value)++) {
+		size_t n = strcspn(word, " ");
+
+		if (n == length && !memcmp(word, text, n))
+			return 0;
+		if (!word[n])
+			return bad_value(option, text, "there is no such one");
+		word += n + 1;
+	}
+}
+
+static int take_number(const struct option *option, const char *text, int64_t *value)
+{
+	const char *why = parse_number(text, units_of(option->value), value);
+
+	if (!why && *value < option->low)
+		why = "it is too small";
+	if (!why && *value > option->high)
+		why = "it is too large";
+	if (!why && option->value == VALUE_POW2 && (*value & (*value - 1)))
+		why = "it is no power of two";
+	return why ? bad_value(option, text, why) : 0;
+}
+
+static int take_value(const struct option *option, const char *text, void *conf)
+{
+	void *place = (char *)conf + option->offset;
+
+	switch (option->value) {
+	case VALUE_FLAG: *(bool *)place = true; return 0;
+	case VALUE_TEXT:
+		*(const char **)place = text;
+		return *text ? 0
+			     : usage_error("option --%s cannot be empty: give %s", option->name,
+				       option->arg);
+	case VALUE_WORD: return take_word(option, text, place);
+	default: return take_number(option, text, place);
+	}
+}
+
+/* ---- help ---- */
+
+/* The help of an option may be of several lines, which stand under one another. */
+static void print_option(const struct option *option)
+{
+	char head[40];
+	const char *line = option->help;
+	int width = (int)strcspn(line, "\n");
+
+	snprintf(head, sizeof(head), "--%s%s%s", option->name, option->arg ? " " : "",
+		option->arg ? option->arg : "");
+	printf("  %-24s %.*s\n", head, width, line);
+	while (line[width]) {
+		line += width + 1;
+		width = (int)strcspn(line, "\n");
+		printf("  %-24s %.*s\n", "", width, line);
+	}
+}
+
+static int print_help(const struct command *command)
+{
+	printf("usage: verbena %s %s\n\n%s\n\noptions:\n", command->name, command->usage,
+		command->summary);
+	for (size_t i = 0; i < command->n_options; i++)
+		print_option(&command->options[i]);
+	printf("  %-24s %s\n\n%s", "--help", "this text", command->more);
+	return fflush(stdout) ? STATUS_CANNOT : STATUS_DONE;
+}
+
+/* ---- the command line ---- */
+
+static int find_option(const struct command *command, const char *name, size_t length)
+{
+	for (size_t i = 0; i < command->n_options; i++)
+		if (strlen(command->options[i].name) == length &&
+			!memcmp(command->options[i].name, name, length))
+			return (int)i;
+	return -1;
+}
+
+bool option_given(const struct command *command, uint64_t given, const char *name)
+{
+	int i = find_option(command, name, strlen(name));
+
+	return i >= 0 && given >> i & 1;
+}
+
+/* Takes the option at argv[0]; *used is how many arguments it was. */
+static int take_option(
+	const struct command *command, char **argv, void *conf, uint64_t *given, int *used)
+{
+	const char *name = argv[0] + 2, *equals = strchr(name, '=');
+	size_t length = equals ? (size_t)(equals - name) : strlen(name);
+	int i = find_option(command, name, length);
+	const struct option *option = &command->options[i];
+	const char *text = equals ? equals + 1 : NULL;
+
+	*used = 1;
+	if (i < 0)
+		return usage_error(
+			"option --%.*s is unknown: verbena %s --help lists those there are",
+			(int)length, name, command->name);
+	if (*given >> i & 1)
+		return usage_error("option --%s is given twice: give it once", option->name);
+	*given |= 1ull << i;
+	if (option->value == VALUE_FLAG && equals)
+		return usage_error(
+			"option --%s takes no value: leave out \"=%.80s\"", option->name, text);
+	if (option->value != VALUE_FLAG && !equals) {
+		text = argv[1];
+		*used = 2;
+		if (!text || !strncmp(text, "--", 2))
+			return usage_error("option --%s has no value: give %s behind it",
+				option->name, option->arg);
+	}
+	return take_value(option, text, conf);
+}
+
+int options_parse(const struct command *command, int argc, char **argv, void *conf, uint64_t *given,
+	char ***rest)
+{
+	int used, status;
+
+	*given = 0;
+	if (rest)
+		*rest = NULL;
+	for (int i = 1; i < argc; i += used) {
+		if (!strcmp(argv[i], "--help"))
+			return print_help(command);
+		if (!strcmp(argv[i], "--") && command->runs_command) {
+			*rest = argv + i + 1;
+			break;
+		}
+		if (strncmp(argv[i], "--", 2) || !argv[i][2])
+			return usage_error("argument \"%.80s\" is not expected here: %s", argv[i],
+				command->runs_command
+					? "the command goes behind --, and options have two dashes"
+					: "options begin with two dashes");
+		status = take_option(command, argv + i, conf, given, &used);
+		if (status)
+			return status;
+	}
+	return OPTIONS_OK;
+}

@@ -1,0 +1,125 @@
+/* say.c - sentences for the user on standard error: this command's own and the library's, each once
+ */
+#include "cmd.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *speaker;
+static bool line_open;     /* a live line stands on the terminal without its end */
+static bool library_error; /* the library has said why something failed */
+
+void say_as(const char *subcommand)
+{
+	speaker = subcommand;
+}
+
+/* With the lock held. */
+static void write_sentence(const char *fmt, va_list args)
+{
+	char text[1024];
+
+	vsnprintf(text, sizeof(text), fmt, args);
+	fprintf(stderr, "%sverbena%s%s: %s\n", line_open ? "\n" : "", speaker ? " " : "",
+		speaker ? speaker : "", text);
+	line_open = false;
+}
+
+static void vsay(const char *fmt, va_list args)
+{
+	pthread_mutex_lock(&lock);
+	write_sentence(fmt, args);
+	pthread_mutex_unlock(&lock);
+}
+
+void say(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsay(fmt, args);
+	va_end(args);
+}
+
+int usage_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsay(fmt, args);
+	va_end(args);
+	return STATUS_USAGE;
+}
+
+int cannot(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsay(fmt, args);
+	va_end(args);
+	return STATUS_CANNOT;
+}
+
+void say_live(const char *fmt, ...)
+{
+	bool terminal = isatty(STDERR_FILENO);
+	char text[256] = "";
+	va_list args;
+
+	if (fmt) {
+		va_start(args, fmt);
+		vsnprintf(text, sizeof(text), fmt, args);
+		va_end(args);
+	}
+	pthread_mutex_lock(&lock);
+	if (fmt && terminal)
+		fprintf(stderr, "\r%s\033[K", text);
+	else if (fmt)
+		fprintf(stderr, "%s\n", text);
+	else if (line_open)
+		fputc('\n', stderr);
+	line_open = fmt && terminal;
+	pthread_mutex_unlock(&lock);
+}
+
+static void say_locked(const char *fmt, ...) printf_like(1, 2);
+static void say_locked(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	write_sentence(fmt, args);
+	va_end(args);
+}
+
+void say_library(int level, const char *sentence, void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&lock);
+	if (level != VBN_LOG_ERROR || !library_error)
+		say_locked("%s", sentence);
+	library_error |= level == VBN_LOG_ERROR;
+	pthread_mutex_unlock(&lock);
+}
+
+void say_library_again(void)
+{
+	pthread_mutex_lock(&lock);
+	library_error = false;
+	pthread_mutex_unlock(&lock);
+}
+
+int library_failed(int err, const char *what)
+{
+	bool told;
+
+	pthread_mutex_lock(&lock);
+	told = library_error;
+	pthread_mutex_unlock(&lock);
+	if (!told)
+		say("%s: %s", what, strerror(-err));
+	return err == -EINVAL || err == -EMSGSIZE ? STATUS_USAGE : STATUS_CANNOT;
+}

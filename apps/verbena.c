@@ -1,0 +1,130 @@
+/* verbena.c - the command: which subcommand, and how the library is started for it */
+#include "cmd.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+uint64_t cmd_started_ns;
+char **cmd_argv;
+
+/* --vbn-* options, taken out of the subcommand's: for vbn_init(). */
+static int library_argc;
+static char **library_argv;
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+	bool uses_library;
+} subcommands[] = {
+	{"msgrate", cmd_msgrate, "messages per second over RDMA: the stress test", true},
+	{"devices", cmd_devices, "ports, drivers, NUMA nodes, GIDs, capabilities", true},
+	{"vhca", cmd_vhca, "run a command on an emulated ConnectX", false},
+};
+
+static const char *const examples =
+	"\n"
+	"examples:\n"
+	"  verbena msgrate --duration 3 --verify\n"
+	"                       on the best port there is, else on an emulated one\n"
+	"  verbena devices\n"
+	"  verbena vhca -- ibv_devinfo -v\n"
+	"\n"
+	"verbena SUBCOMMAND --help teaches each.\n";
+
+uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void print_usage(FILE *out)
+{
+	fputs("usage: verbena SUBCOMMAND [options] [-- COMMAND]\n\n", out);
+	for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++)
+		fprintf(out, "  verbena %-10s %s\n", subcommands[i].name, subcommands[i].help);
+	fprintf(out, "  verbena %-10s %s\n", "--version", "the version");
+	fputs(examples, out);
+}
+
+int cmd_library_start(void)
+{
+	int err;
+
+	vbn_log_to(VBN_LOG_NOTICE, say_library, NULL);
+	err = vbn_init(&library_argc, &library_argv);
+	return err ? library_failed(err, "the library cannot be started") : 0;
+}
+
+/* Moves the library's options to library_argv; returns how many arguments stay. */
+static int split_library_options(int argc, char **argv)
+{
+	int kept = 0;
+
+	library_argv = calloc((size_t)argc + 2, sizeof(*library_argv));
+	if (!library_argv)
+		return -ENOMEM;
+	library_argv[library_argc++] = argv[0];
+	for (int i = 0; i < argc; i++) {
+		if (i && !strncmp(argv[i], "--vbn-", 6))
+			library_argv[library_argc++] = argv[i];
+		else
+			argv[kept++] = argv[i];
+	}
+	argv[kept] = NULL;
+	return kept;
+}
+
+/* argv is changed below, and a start under vhca needs it as it was. */
+static char **copy_arguments(int argc, char **argv)
+{
+	char **copy = calloc((size_t)argc + 1, sizeof(*copy));
+
+	if (copy)
+		memcpy(copy, argv, (size_t)argc * sizeof(*copy));
+	return copy;
+}
+
+static int run_subcommand(size_t i, int argc, char **argv)
+{
+	int status;
+
+	say_as(subcommands[i].name);
+	if (subcommands[i].uses_library)
+		argc = split_library_options(argc, argv);
+	if (argc < 0)
+		return cannot("the arguments cannot be read: there is no memory; free some");
+	status = subcommands[i].run(argc, argv);
+	free(library_argv);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	int status = -1;
+
+	cmd_started_ns = now_ns();
+	cmd_argv = copy_arguments(argc, argv);
+	if (!cmd_argv)
+		return cannot("the arguments cannot be read: there is no memory; free some");
+	if (argc < 2) {
+		print_usage(stderr);
+		status = STATUS_USAGE;
+	} else if (!strcmp(argv[1], "--version")) {
+		printf("verbena %s\n", vbn_version());
+		status = STATUS_DONE;
+	} else if (!strcmp(argv[1], "--help")) {
+		print_usage(stdout);
+		status = STATUS_DONE;
+	}
+	for (size_t i = 0; status < 0 && i < ARRAY_SIZE(subcommands); i++)
+		if (!strcmp(argv[1], subcommands[i].name))
+			status = run_subcommand(i, argc - 1, argv + 1);
+	if (status < 0)
+		status = usage_error(
+			"there is no subcommand \"%.80s\": verbena --help lists them", argv[1]);
+	free(cmd_argv);
+	return status;
+}
