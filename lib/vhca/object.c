@@ -654,11 +654,9 @@ int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cq
 	error = cq_check(&attr);
 	if (error)
 		return error;
-	if (cq->pi - cq->ci > n_cqe) {
-		cq->ci = cq->pi - ((cq->pi - from_be32(load_once(&cq->db[0]))) & 0xffffff);
-		if (cq->pi - cq->ci >= n_cqe)
-			return EINVAL;
-	}
+	cq->ci = cq->pi - ((cq->pi - from_be32(load_once(&cq->db[0]))) & 0xffffff);
+	if (cq->pi - cq->ci > min(n_cqe, cq->mask)) /* the old ring must have room for the CQE that ends it */
+		return EINVAL;
 	vhca_cqe_resize(cq);
 	cq->buf = vhca_pointer(buf);
 	cq->mask = n_cqe - 1;
