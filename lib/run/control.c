@@ -309,11 +309,19 @@ int vbn__control_call(int node, int (*fn)(void *arg), void *arg)
 
 static int watch_add(void *arg)
 {
-	struct watch *watch = arg;
+	const struct watch *asked = arg;
+	struct watch *watch = malloc(sizeof(*watch));
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = watch};
+	int ret;
 
-	if (epoll_ctl(control.epoll_fd, EPOLL_CTL_ADD, watch->fd, &event))
-		return -errno;
+	if (!watch)
+		return -ENOMEM;
+	*watch = *asked;
+	if (epoll_ctl(control.epoll_fd, EPOLL_CTL_ADD, watch->fd, &event)) {
+		ret = -errno;
+		free(watch);
+		return ret;
+	}
 	watch->next = control.watches;
 	control.watches = watch;
 	return 0;
@@ -338,16 +346,7 @@ static int watch_remove(void *arg)
 
 int vbn__control_watch(int fd, void (*fn)(int fd, void *arg), void *arg)
 {
-	struct watch *watch = malloc(sizeof(*watch));
-	int ret;
-
-	if (!watch)
-		return -ENOMEM;
-	*watch = (struct watch){.fd = fd, .fn = fn, .arg = arg};
-	ret = vbn__control_call(-1, watch_add, watch);
-	if (ret)
-		free(watch);
-	return ret;
+	return vbn__control_call(-1, watch_add, &(struct watch){.fd = fd, .fn = fn, .arg = arg});
 }
 
 void vbn__control_unwatch(int fd)

@@ -108,7 +108,7 @@ void vbn__worker_drain(struct vbn_worker *worker)
 	bool first = run->workers[0] == worker;
 
 	if (first) {
-		run->deadline_ns = clock_ns() + run->drain_ns;
+		run->deadline_ns = clock_ns() + min(run->drain_ns, (uint64_t)INT64_MAX);
 		wave_begin(run);
 	}
 	do {
