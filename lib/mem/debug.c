@@ -18,6 +18,10 @@ struct buf_history {
 	const void *allocated_by, *freed_by; /* return addresses; NULL: never */
 };
 
+/* By pool and buf. Not in the pool itself: what only a zone points to looks like a leak to a
+ * sanitizer. */
+static struct buf_history *histories[MEM_MAX_POOLS + 1];
+
 /* "name+0x12 (object)", or "object+0x1234", which addr2line takes, where the function has no
  * exported name. */
 static const char *site(const void *caller, char *text, size_t size)
@@ -69,7 +73,7 @@ static struct vbn_buf *buf_of(const struct vbn_pool *pool, uint32_t i)
 static cold _Noreturn void die(const struct vbn_pool *pool, const struct vbn_buf *buf,
 	const char *what, const void *caller)
 {
-	const struct buf_history *history = &pool->history[index_of(pool, buf)];
+	const struct buf_history *history = &histories[pool->id][index_of(pool, buf)];
 	char by[SITE_MAX], allocated[SITE_MAX], freed[SITE_MAX];
 
 	log_error(
@@ -177,7 +181,7 @@ void vbn__buf_debug_alloc(struct vbn_pool *pool, struct vbn_buf *buf, const void
 			caller);
 	check_poison(pool, buf, caller);
 	buf->state = BUF_OUT;
-	pool->history[index_of(pool, buf)].allocated_by = caller;
+	histories[pool->id][index_of(pool, buf)].allocated_by = caller;
 }
 
 void vbn__buf_debug_check(const struct vbn_buf *buf, const void *caller)
@@ -198,16 +202,18 @@ void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void 
 	if (unlikely(buf->state != BUF_OUT))
 		die(pool, buf, "its header was overwritten while it was in use", caller);
 	poison(buf);
-	pool->history[index_of(pool, buf)].freed_by = caller;
+	histories[pool->id][index_of(pool, buf)].freed_by = caller;
 }
 
 /* ---- pools ---- */
 
 int vbn__pool_debug_create(struct vbn_pool *pool)
 {
-	pool->history = calloc(pool->n_bufs, sizeof(*pool->history));
-	if (!pool->history)
+	struct buf_history *history = calloc(pool->n_bufs, sizeof(*history));
+
+	if (!history)
 		return -ENOMEM;
+	histories[pool->id] = history;
 	for (uint32_t i = 0; i < pool->n_bufs; i++)
 		poison(buf_of(pool, i));
 	return 0;
@@ -215,8 +221,8 @@ int vbn__pool_debug_create(struct vbn_pool *pool)
 
 void vbn__pool_debug_destroy(struct vbn_pool *pool)
 {
-	free(pool->history);
-	pool->history = NULL;
+	free(histories[pool->id]);
+	histories[pool->id] = NULL;
 }
 
 void vbn__pool_debug_leaks(const struct vbn_pool *pool)
@@ -227,7 +233,7 @@ void vbn__pool_debug_leaks(const struct vbn_pool *pool)
 	int n = 0, at;
 
 	for (uint32_t i = 0; i < pool->n_bufs; i++) {
-		const void *caller = pool->history[i].allocated_by;
+		const void *caller = histories[pool->id][i].allocated_by;
 
 		if (buf_of(pool, i)->state == BUF_HOME)
 			continue;

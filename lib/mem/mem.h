@@ -42,8 +42,7 @@ struct vbn_pool {
 	struct counter_set counters;
 	char name[32];
 #ifdef VBN_DEBUG_BUFS
-	struct buf_history *history; /* by buf: who allocated, who freed */
-	int owner;                   /* the thread that used it first; 0: none yet */
+	int owner; /* the thread that used it first; 0: none yet */
 #endif
 };
 static_assert(offsetof(struct vbn_pool, own_zone) == CACHE_LINE,

@@ -298,7 +298,7 @@ static void huge_2m_short(void **state)
 	(void)state;
 	if (spare < 0 || spare > 64 || read_long("/proc/sys/vm/nr_overcommit_hugepages"))
 		unit_skip("zone_2m_short",
-			"node 0 has more pages of 2 MiB than a test should ask for, or no end of them");
+			"no sysfs that says how many pages of 2 MiB are free, very many of them, or no end");
 	conf.size = (size_t)(spare + 1) * 2 * MIB;
 	assert_int_equal(no_zone(&conf), -ENOMEM);
 	snprintf(needs, sizeof(needs), "node 0 needs %ld pages of 2 MiB and has %ld free",
