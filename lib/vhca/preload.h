@@ -51,6 +51,10 @@ struct vhca_real {
 	xstat_fn *__xstat, *__lxstat;
 	fxstat_fn *__fxstat;
 	fxstatat_fn *__fxstatat;
+	ssize_t (*getxattr)(const char *path, const char *name, void *value, size_t size);
+	ssize_t (*lgetxattr)(const char *path, const char *name, void *value, size_t size);
+	ssize_t (*listxattr)(const char *path, char *list, size_t size);
+	ssize_t (*llistxattr)(const char *path, char *list, size_t size);
 	int (*access)(const char *path, int mode);
 	int (*euidaccess)(const char *path, int mode);
 	int (*faccessat)(int dirfd, const char *path, int mode, int flags);

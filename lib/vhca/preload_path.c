@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 
 static int failed(int error)
 {
@@ -214,6 +215,40 @@ HOOK int statx(int dirfd, const char *path, int flags, unsigned int mask, struct
 		return 0;
 	}
 	return real()->statx(dirfd, path, flags, mask, stx);
+}
+
+/* ---- extended attributes: `ls -l` asks for them, and sysfs has none ---- */
+
+static bool xattr_ours(const char *path, int flags)
+{
+	struct stat st;
+	int error;
+
+	if (!stat_ours(AT_FDCWD, path, flags, &st, &error))
+		return false;
+	errno = error ? error : ENOTSUP;
+	return true;
+}
+
+HOOK ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
+{
+	return xattr_ours(path, 0) ? -1 : real()->getxattr(path, name, value, size);
+}
+
+HOOK ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
+{
+	return xattr_ours(path, AT_SYMLINK_NOFOLLOW) ? -1
+						     : real()->lgetxattr(path, name, value, size);
+}
+
+HOOK ssize_t listxattr(const char *path, char *list, size_t size)
+{
+	return xattr_ours(path, 0) ? -1 : real()->listxattr(path, list, size);
+}
+
+HOOK ssize_t llistxattr(const char *path, char *list, size_t size)
+{
+	return xattr_ours(path, AT_SYMLINK_NOFOLLOW) ? -1 : real()->llistxattr(path, list, size);
 }
 
 /* ---- access ---- */
