@@ -57,10 +57,10 @@ static bool run_valgrind(const char *device, const char *out)
 {
 	char out_option[256], self[4096];
 	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *argv[] = {"valgrind", "--tool=callgrind", "-q", "--fair-sched=try",
+	const char *argv[] = {"valgrind", "--tool=callgrind", "-q", "--fair-sched=try",
 		"--collect-atstart=no", "--toggle-collect=measure_*",
-		"--dump-after=callgrind_dump_here", out_option, self, "--count", "--device",
-		(char *)device, NULL};
+		"--dump-after=callgrind_dump_here", out_option, self, "--count", "--device", device,
+		NULL};
 	pid_t pid;
 	int error, status;
 
@@ -68,7 +68,7 @@ static bool run_valgrind(const char *device, const char *out)
 		die("cannot read /proc/self/exe: %s", strerror(errno));
 	self[len] = 0;
 	snprintf(out_option, sizeof(out_option), "--callgrind-out-file=%s", out);
-	error = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
+	error = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
 	if (error == ENOENT)
 		return false;
 	if (error)

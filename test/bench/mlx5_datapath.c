@@ -297,7 +297,7 @@ static struct options parse(int argc, char **argv)
 	int option;
 
 	while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-		char *end = "";
+		char *end = NULL;
 
 		switch (option) {
 		case 'j': options.json = optarg; break;
@@ -307,7 +307,7 @@ static struct options parse(int argc, char **argv)
 		case 'h': usage(stdout); exit(0);
 		default: usage(stderr); exit(2);
 		}
-		if (*end || options.rounds < 10 || options.rounds > 1000000) {
+		if ((end && *end) || options.rounds < 10 || options.rounds > 1000000) {
 			usage(stderr);
 			exit(2);
 		}
