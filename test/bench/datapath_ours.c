@@ -19,6 +19,7 @@ static struct vbn_worker *worker;
 static struct vbn_pool *pool;
 static struct loop moderated; /* a completion for each BURST */
 static struct loop signalled; /* a completion for each send */
+static struct loop inlining;  /* as moderated, with room for a message in the WQE */
 static struct loop *in_use;
 
 static struct vbn_buf *bufs[BURST], *received[BURST];
@@ -33,7 +34,7 @@ static void must(int error, const char *what)
 		die("verbena: %s failed: %s", what, strerror(-error));
 }
 
-static struct vbn_queue *create_queue(uint32_t cq_mod)
+static struct vbn_queue *create_queue(uint32_t cq_mod, struct vbn_num inline_size)
 {
 	struct vbn_queue_conf conf = {
 		.transport = VBN_RC,
@@ -41,6 +42,7 @@ static struct vbn_queue *create_queue(uint32_t cq_mod)
 		.rx_depth = DEPTH,
 		.cq_mod = cq_mod,
 		.rx_pool = pool,
+		.inline_size = inline_size,
 	};
 	struct vbn_queue *queue;
 
@@ -48,12 +50,12 @@ static struct vbn_queue *create_queue(uint32_t cq_mod)
 	return queue;
 }
 
-static void open_loop(struct loop *loop, uint32_t cq_mod)
+static void open_loop(struct loop *loop, uint32_t cq_mod, struct vbn_num inline_size)
 {
 	struct vbn_address tx, rx;
 
-	loop->tx = create_queue(cq_mod);
-	loop->rx = create_queue(cq_mod);
+	loop->tx = create_queue(cq_mod, inline_size);
+	loop->rx = create_queue(cq_mod, inline_size);
 	vbn_queue_address(loop->tx, &tx);
 	vbn_queue_address(loop->rx, &rx);
 	must(vbn_queue_connect(loop->tx, &rx), "vbn_queue_connect");
@@ -70,7 +72,7 @@ void ours_open(const char *device)
 {
 	struct vbn_port_conf port_conf = {};
 	struct vbn_worker_conf worker_conf = {};
-	struct vbn_pool_conf pool_conf = {.n_bufs = 6 * DEPTH, .data_size = 2048};
+	struct vbn_pool_conf pool_conf = {.n_bufs = 8 * DEPTH, .data_size = 2048};
 	char name[80];
 
 	snprintf(name, sizeof(name), "mlx5:%s", device);
@@ -79,14 +81,16 @@ void ours_open(const char *device)
 	must(vbn_worker_attach(&worker_conf, &worker), "vbn_worker_attach");
 	must(vbn_pool_create(&pool_conf, &pool), "vbn_pool_create");
 	memset(message, 0x5a, sizeof(message));
-	open_loop(&moderated, BURST);
-	open_loop(&signalled, 1);
+	open_loop(&moderated, BURST, (struct vbn_num){});
+	open_loop(&signalled, 1, (struct vbn_num){});
+	open_loop(&inlining, BURST, (struct vbn_num)VBN_NUM(SIZE));
 }
 
 void ours_close(void)
 {
 	close_loop(&moderated);
 	close_loop(&signalled);
+	close_loop(&inlining);
 	vbn_worker_detach(worker);
 	vbn_pool_destroy(pool);
 	vbn_port_close(port);
@@ -165,7 +169,7 @@ static __attribute__((noinline)) void measure_post(void)
 
 static void prepare_post_inline(void)
 {
-	in_use = &moderated;
+	in_use = &inlining;
 }
 
 static __attribute__((noinline)) void measure_post_inline(void)
