@@ -143,11 +143,10 @@ bool vhca_is_loaded(void);
  * `sanitizer` names one, goes ahead of it. Returns 0 or STATUS_CANNOT. */
 int vhca_preload(const char *sanitizer);
 
-/* Starts this command over under vhca; returns only with an exit status. `requested` is what the
- * user asked --device to be, and is what vhca_requested() answers in the new process; NULL where
- * this is not one. */
-int vhca_start_over(const char *requested);
-const char *vhca_requested(void);
+/* Starts this command over under vhca; returns only with an exit status. `why` is what vhca_why()
+ * answers in the new process, for it to say once it is sure to run; NULL where this is not one. */
+int vhca_start_over(const char *why);
+const char *vhca_why(void);
 
 /* The sanitizer runtime that is loaded here, or NULL. */
 const char *loaded_sanitizer(void);

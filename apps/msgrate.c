@@ -179,10 +179,11 @@ static int settle_part(
 			"larger --tx-depth",
 			option, (long long)given, (long long)depth);
 	*value = given ? given : otherwise < depth ? otherwise : depth;
-	note_number(run, name, given, *value,
-		given                         ? "as asked"
-			: *value == otherwise ? "the default"
-					      : "no more than the ring holds");
+	if (name) /* else the queues say it */
+		note_number(run, name, given, *value,
+			given                         ? "as asked"
+				: *value == otherwise ? "the default"
+						      : "no more than the ring holds");
 	return 0;
 }
 
@@ -191,11 +192,11 @@ static int settle_rings(struct run *run)
 	struct msgrate_options *conf = &run->conf;
 	int status;
 
-	settle_depth(run, &conf->tx_depth, "tx depth");
-	settle_depth(run, &conf->rx_depth, "rx depth");
-	status = settle_part(run, &conf->post_list, DEFAULT_POST_LIST, "post-list", "post list");
+	settle_depth(run, &conf->tx_depth, "tx_depth");
+	settle_depth(run, &conf->rx_depth, "rx_depth");
+	status = settle_part(run, &conf->post_list, DEFAULT_POST_LIST, "post-list", "post_list");
 	if (!status)
-		status = settle_part(run, &conf->cq_mod, DEFAULT_CQ_MOD, "cq-mod", "cq mod");
+		status = settle_part(run, &conf->cq_mod, DEFAULT_CQ_MOD, "cq-mod", NULL);
 	return status;
 }
 
@@ -273,25 +274,27 @@ static int make_sides(struct run *run)
 	return 0;
 }
 
+static const char *why_workers(const struct run *run)
+{
+	if (run->conf.cores)
+		return "one for each core of --cores";
+	if (run->conf.one_worker)
+		return "both ends on one, as asked";
+	if (run->n_sides > 1)
+		return "one for each end";
+	return "both ends on one: two would leave no core of those allowed to anything else";
+}
+
 static void note_workers(struct run *run)
 {
-	bool one = run->conf.one_worker;
+	bool named = run->conf.device && strcmp(run->conf.device, "vhca");
 	char workers[32];
 
 	mode_add(run, "device", run->requested_device, run->port_info.name,
-		run->conf.device && strcmp(run->conf.device, "vhca")
-			? "as asked"
-			: "the best port that there is");
+		named ? "as asked" : "the best port that there is");
 	snprintf(workers, sizeof(workers), "%d", run->n_sides);
-	mode_add(run, "workers",
-		run->conf.cores ? workers
-			: one   ? "1"
-				: "2",
-		workers,
-		run->conf.cores             ? "one for each core of --cores"
-			: one               ? "both ends on one, as asked"
-			: run->n_sides == 1 ? "both ends on one: this process may use too few cores"
-					    : "one for each end");
+	mode_add(run, "workers", run->conf.cores || run->conf.one_worker ? workers : "auto",
+		workers, why_workers(run));
 }
 
 /* ---- the monitor: a thread that sleeps, and tells the time ---- */
@@ -341,6 +344,8 @@ static void *monitor(void *arg)
 	/* The side that gives up says why. */
 	if (meet(run, STAGE_CONNECTED, 60ull * SECOND))
 		return NULL;
+	if (*run->chosen)
+		say("%s", run->chosen);
 	modes_print(run);
 	watch(run);
 	return NULL;

@@ -117,6 +117,7 @@ struct meeting {
 struct run {
 	struct msgrate_options conf;
 	const char *requested_device;
+	char chosen[256]; /* which device, and why, where the user left it open */
 	struct vbn_port *port;
 	struct vbn_port_info port_info;
 	int cores[MAX_CORES];

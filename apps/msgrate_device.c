@@ -11,15 +11,17 @@
 
 int device_before_library(struct run *run)
 {
-	const char *started_over = vhca_requested(), *device = run->conf.device;
+	const char *why = vhca_why(), *device = run->conf.device;
 
 	run->requested_device = device ? device : "auto";
-	if (started_over && !vhca_is_loaded())
+	if (why)
+		snprintf(run->chosen, sizeof(run->chosen), "%s", why);
+	if (why && !vhca_is_loaded())
 		return cannot(
-			"vhca could not be loaded into verbena: the system refuses the preload of " VHCA_LIBRARY
-			"; name a real device with --device");
+			"vhca could not be loaded into verbena: the system refuses the preload "
+			"of " VHCA_LIBRARY "; name a real device with --device");
 	if (device && !strcmp(device, "vhca") && !vhca_is_loaded())
-		return vhca_start_over(device);
+		return vhca_start_over("");
 	return 0;
 }
 
@@ -39,12 +41,12 @@ static const struct vbn_port_info *best_port(const struct vbn_port_info *infos, 
 	return best;
 }
 
-static void say_chosen(const struct run *run, const struct vbn_port_info *port, int n)
+static void note_chosen(struct run *run, const struct vbn_port_info *port, int n)
 {
-	if (run->conf.device || vhca_requested())
+	if (run->conf.device || *run->chosen)
 		return;
-	say("using %s (driver %s, %.1f Gbit/s): %s", port->name, port->driver,
-		port->speed_mbit / 1000.0,
+	snprintf(run->chosen, sizeof(run->chosen), "using %s (driver %s, %.1f Gbit/s): %s",
+		port->name, port->driver, port->speed_mbit / 1000.0,
 		n > 1 ? "of the ports that are up, the fastest that Verbena has a driver for"
 		      : "it is the only port here");
 }
@@ -52,16 +54,18 @@ static void say_chosen(const struct run *run, const struct vbn_port_info *port, 
 /* Nothing to run on but the emulator. */
 static int fall_back(const struct vbn_port_info *infos, int n)
 {
+	char why[256] = "using vhca, an emulated ConnectX: there is no RDMA device on this machine";
+
 	if (vhca_is_loaded())
 		return cannot(
 			"the emulator shows no port that works: %s; look at verbena vhca -- ibv_devinfo",
 			n ? "none is up" : "libibverbs finds no device");
-	if (!n)
-		say("using vhca, an emulated ConnectX: there is no RDMA device on this machine");
-	else
-		say("using vhca, an emulated ConnectX: of %d ports here none works (%s %s); --device names one",
+	if (n)
+		snprintf(why, sizeof(why),
+			"using vhca, an emulated ConnectX: of %d ports here none works (%s %s); --device "
+			"names one",
 			n, infos[0].name, infos[0].up ? "has no driver of Verbena's" : "is down");
-	return vhca_start_over("auto");
+	return vhca_start_over(why);
 }
 
 /* Names the port where the user leaves it open. */
@@ -74,7 +78,7 @@ static int choose(struct run *run, char *name, size_t size)
 	n = n > MAX_PORTS ? MAX_PORTS : n < 0 ? 0 : n;
 	best = best_port(infos, n);
 	if (best) {
-		say_chosen(run, best, n);
+		note_chosen(run, best, n);
 		snprintf(name, size, "%s", best->name);
 	} else {
 		status = fall_back(infos, n);
@@ -195,15 +199,19 @@ int cores_parse(struct run *run)
 	return status;
 }
 
+/* Two busy workers want a third core for all else: the control thread, interrupts, vhca's engine.
+ */
 int cores_choose(struct run *run)
 {
-	int wanted = run->conf.one_worker ? 1 : 2, n;
+	int cores[2], n;
 
 	if (run->n_cores)
 		return 0;
-	n = vbn_cores_near(run->port_info.node, run->cores, wanted);
+	n = vbn_cores_near(run->port_info.node, cores, ARRAY_SIZE(cores));
 	if (n < 1)
 		return library_failed(n < 0 ? n : -EPERM, "no core can be found for a worker");
-	run->n_cores = n < wanted ? n : wanted;
+	run->n_cores = run->conf.one_worker || n <= 2 ? 1 : 2;
+	for (int i = 0; i < run->n_cores; i++)
+		run->cores[i] = cores[i];
 	return 0;
 }

@@ -464,6 +464,22 @@ static int connect_ends(struct side *side)
 	return err;
 }
 
+/* The modes of one queue: of its receive side from an end that receives, all others from one that
+ * sends. */
+static void note_queue_modes(struct end *end, const char *who)
+{
+	struct vbn_mode modes[32];
+	int n = vbn_queue_modes(end->queue, modes, ARRAY_SIZE(modes)), kept = 0;
+
+	for (int i = 0; i < n && i < (int)ARRAY_SIZE(modes); i++) {
+		bool of_receives = !strncmp(modes[i].name, "rx_", 3);
+
+		if (of_receives ? end->receives : end->sends)
+			modes[kept++] = modes[i];
+	}
+	modes_add(end->side->run, modes, kept, who);
+}
+
 static void note_modes(struct side *side)
 {
 	struct vbn_mode modes[32];
@@ -472,14 +488,9 @@ static void note_modes(struct side *side)
 	snprintf(who, sizeof(who), "worker %d", side->index);
 	modes_add(side->run, modes, vbn_worker_modes(side->worker, modes, ARRAY_SIZE(modes)), who);
 	modes_add(side->run, modes, vbn_zone_modes(side->zone, modes, ARRAY_SIZE(modes)), who);
-	/* A sending end has the modes that matter; a side has ends of one kind. */
-	for (int i = 0; i < side->n_ends; i++)
-		if (side->ends[i].sends) {
-			int n = vbn_queue_modes(side->ends[i].queue, modes, ARRAY_SIZE(modes));
-
-			modes_add(side->run, modes, n, who);
-			break;
-		}
+	/* One with both ends has the sending ones first, and as many that receive. */
+	note_queue_modes(&side->ends[0], who);
+	note_queue_modes(&side->ends[side->n_ends - 1], who);
 }
 
 static void set_pace(struct side *side)

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 /* Set for the one exec of vhca_start_over() and removed by the new process. */
-#define REQUESTED_VARIABLE "VERBENA_REQUESTED_DEVICE"
-#define STARTED_VARIABLE   "VERBENA_STARTED_NS"
+#define WHY_VARIABLE     "VERBENA_VHCA_WHY"
+#define STARTED_VARIABLE "VERBENA_STARTED_NS"
 
 static const char *base_name(const char *path)
 {
@@ -164,24 +164,26 @@ int vhca_preload(const char *sanitizer)
 
 /* ---- starting over ---- */
 
-const char *vhca_requested(void)
+const char *vhca_why(void)
 {
-	static char requested[64];
-	const char *text = getenv(REQUESTED_VARIABLE), *started = getenv(STARTED_VARIABLE);
+	static char why[256];
+	static bool started_over;
+	const char *text = getenv(WHY_VARIABLE), *started = getenv(STARTED_VARIABLE);
 
 	if (text) {
 		uint64_t ns = started ? strtoull(started, NULL, 10) : 0;
 
 		if (ns && ns < cmd_started_ns)
 			cmd_started_ns = ns;
-		snprintf(requested, sizeof(requested), "%s", text);
-		unsetenv(REQUESTED_VARIABLE);
+		snprintf(why, sizeof(why), "%s", text);
+		started_over = true;
+		unsetenv(WHY_VARIABLE);
 		unsetenv(STARTED_VARIABLE);
 	}
-	return *requested ? requested : NULL;
+	return started_over ? why : NULL;
 }
 
-int vhca_start_over(const char *requested)
+int vhca_start_over(const char *why)
 {
 	char self[PATH_MAX], started[32];
 	int status;
@@ -194,7 +196,7 @@ int vhca_start_over(const char *requested)
 	if (status)
 		return status;
 	snprintf(started, sizeof(started), "%llu", (unsigned long long)cmd_started_ns);
-	if (own_path(self, sizeof(self)) || setenv(REQUESTED_VARIABLE, requested, 1) ||
+	if (own_path(self, sizeof(self)) || setenv(WHY_VARIABLE, why, 1) ||
 		setenv(STARTED_VARIABLE, started, 1))
 		return cannot(
 			"verbena cannot start over on the emulator: /proc/self/exe says no path or there "
