@@ -128,23 +128,69 @@ static void describe_unexpected(struct mlx5_queue *mq, const struct mlx5_cqe64 *
 		queue->port->info.name, queue->number, cqe->op_own >> 4, cqe->op_own >> 2 & 3);
 }
 
+static bool is_error(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->op_own >> 4 == MLX5_CQE_REQ_ERR || cqe->op_own >> 4 == MLX5_CQE_RESP_ERR;
+}
+
+static bool is_flush(const struct mlx5_cqe64 *cqe)
+{
+	return is_error(cqe) &&
+		((const struct mlx5_err_cqe *)(const void *)cqe)->syndrome ==
+		MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+}
+
+/* The first entry that is no success among those not read yet. */
+static const struct mlx5_cqe64 *first_error(const struct cq *cq)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	for (uint32_t index = cq->index; !cqe_absent(cq_look(cq, index, &cqe)); index++)
+		if (is_error(cqe))
+			return cqe;
+	return NULL;
+}
+
+/* Sends that were carried out and that nobody has looked at yet. */
+static void follow_send_done(struct mlx5_queue *mq)
+{
+	struct cq *cq = &mq->send_cq;
+	const struct mlx5_cqe64 *cqe;
+
+	while (cq_look(cq, cq->index, &cqe) == CQE_IS(MLX5_CQE_REQ)) {
+		mq->sq.done = (uint16_t)(from_be16(cqe->wqe_counter) + 1);
+		cq_consume(cq, cq->index + 1);
+	}
+	mq->failure.flushed = mq->sq.done;
+}
+
+/* An error of one side flushes the other, so what is seen first need not be what came first: the
+ * cause is the error that is no flush. */
 cold void vbn__mlx5_failed(struct mlx5_queue *mq, struct cq *cq, const struct mlx5_cqe64 *cqe)
 {
-	const struct mlx5_err_cqe *error = (const void *)cqe;
-	uint8_t opcode = cqe->op_own >> 4;
-	const struct syndrome *syndrome = find_syndrome(error->syndrome);
+	struct cq *other = cq == &mq->send_cq ? &mq->recv_cq : &mq->send_cq;
+	const struct mlx5_cqe64 *cause = is_flush(cqe) ? first_error(other) : NULL;
+	const struct mlx5_err_cqe *error;
+	const struct syndrome *syndrome;
 
-	static_assert(sizeof(*error) == sizeof(*cqe), "an error CQE is a CQE");
 	if (mq->queue.failed)
 		return;
+	if (cause && !is_flush(cause)) {
+		cqe = cause;
+		cq = other;
+	}
 	mq->queue.failed = true;
 	mq->queue.ops = &vbn__mlx5_failed_ops;
-	mq->failure = (struct failure){.flushed = mq->sq.done};
-	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR) {
+	mq->failure = (struct failure){0};
+	follow_send_done(mq);
+	if (!is_error(cqe)) {
 		mq->failure.status = VBN_DEVICE_ERROR;
 		describe_unexpected(mq, cqe);
 		return;
 	}
+	static_assert(sizeof(*error) == sizeof(*cqe), "an error CQE is a CQE");
+	error = (const void *)cqe;
+	syndrome = find_syndrome(error->syndrome);
 	mq->failure.status = syndrome->status;
 	mq->failure.of_send = cq == &mq->send_cq;
 	mq->failure.wqe = from_be16((be_force __be16)error->wqe_counter);
@@ -179,19 +225,6 @@ static int failed_write(
 static void failed_flush(struct vbn_queue *queue)
 {
 	(void)queue;
-}
-
-/* Sends that were carried out before the receive side failed, and that nobody has looked at yet. */
-static void follow_send_done(struct mlx5_queue *mq)
-{
-	struct cq *cq = &mq->send_cq;
-	const struct mlx5_cqe64 *cqe;
-
-	while (!mq->failure.of_send && cq_look(cq, cq->index, &cqe) == CQE_IS(MLX5_CQE_REQ)) {
-		mq->sq.done = (uint16_t)(from_be16(cqe->wqe_counter) + 1);
-		mq->failure.flushed = mq->sq.done;
-		cq_consume(cq, cq->index + 1);
-	}
 }
 
 /* The device flushes what it knows of, one CQE each, signalled or not. What was staged and never
@@ -261,8 +294,6 @@ static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 
 	if (got < n)
 		follow_recv_flush(mq);
-	if (!mq->failure.reported)
-		follow_send_done(mq);
 	follow_send_flush(mq);
 	if (!mq->failure.reported) {
 		got += vbn__sq_release(mq, sq->done, VBN_OK, events + got, n - got);
