@@ -71,12 +71,12 @@ static cold void report_left(const struct run *run)
 			most = worker;
 	}
 	if (left)
-		log_warning(
-			"run: ended with %" PRIu64
-			" operations in flight, %u of them on worker %d: they did not complete "
-			"within the %" PRIu64
-			" ms of draining; see whether the peer still receives, or raise drain_ns",
-			left, load_once(&most->drain.in_flight), most->index,
+		log_warning("run: ended with operations in flight: %" PRIu64
+			    ", of which worker %d has %u: they did "
+			    "not complete within the %" PRIu64
+			    " ms of draining; see whether the peer still "
+			    "receives, or raise drain_ns",
+			left, most->index, load_once(&most->drain.in_flight),
 			run->drain_ns / 1000000);
 	else
 		log_info(

@@ -518,12 +518,12 @@ static void report_idle(const struct vbn_worker *worker, struct mode_report *rep
 		vbn__mode_add(report, "idle", requested, effective, "asked for");
 	else if (worker->yields)
 		vbn__mode_add(report, "idle", requested, effective,
-			"%d busy threads leave none of %d CPUs to anything else", worker->n_busy,
-			worker->n_allowed);
+			"workers: %d; CPUs this process may use: %d; nothing else would run",
+			worker->n_busy, worker->n_allowed);
 	else
 		vbn__mode_add(report, "idle", requested, effective,
-			"%d busy threads on %d CPUs leave some to others", worker->n_busy,
-			worker->n_allowed);
+			"workers: %d; CPUs this process may use: %d; others have some left",
+			worker->n_busy, worker->n_allowed);
 }
 
 static void report_control(struct mode_report *report)

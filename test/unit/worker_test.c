@@ -606,7 +606,7 @@ static void drain_gives_up_when_its_time_is_over(void **state)
 		0);
 	assert_true(clock_ns() - start >= drain_ns);
 	assert_int_equal(shared.n_exited, 1);
-	assert_logged("3 operations in flight");
+	assert_logged("in flight: 3, of which worker 0 has 3");
 }
 
 static uint32_t shared_left(void *arg)
