@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """warm_worker.py - once warm, a saturated worker makes no system call and takes no page fault: warm_worker.py VERBENA
 
-Given a message-rate run with both ends on one worker, when the worker's thread has used half a second of its core, then for a second
-strace sees no system call of it, and the kernel counts no page fault and no voluntary switch of it.
+Given a message-rate run with both ends on one worker, when the worker's thread has used half a second of its core, then the kernel
+counts no page fault and no voluntary switch of it in a window, and strace sees no system call of it in the next.
 """
 import json
 import pathlib
@@ -13,7 +13,7 @@ import time
 
 WORKER = "vbn-w0"
 WARM_SECONDS = 0.5  # of processor time
-WINDOW_SECONDS = 1.0
+WINDOW_SECONDS = 0.8
 TICKS = 100  # of /proc's stat, a second: fixed by Linux's interface to user space
 
 # A thread that does what a worker must not, to see that the check sees it.
@@ -79,8 +79,15 @@ def find_worker(process):
     return wait_for(f"a thread named {WORKER}", look)
 
 
-def watch(thread):
-    """(system calls, page faults, voluntary switches) within the window"""
+def watch_faults(thread):
+    """(page faults, voluntary switches) within a window; before anything traces the thread, for attaching stops it once"""
+    faults, switches = thread.faults(), thread.voluntary_switches()
+    time.sleep(WINDOW_SECONDS)
+    return thread.faults() - faults, thread.voluntary_switches() - switches
+
+
+def watch_calls(thread):
+    """system calls within a window"""
     with tempfile.NamedTemporaryFile(mode="r") as trace, tempfile.NamedTemporaryFile(mode="r") as words:
         with open(words.name, "w") as errors:
             strace = subprocess.Popen(["strace", "-o", trace.name, "-p", thread.tid], stderr=errors)
@@ -89,19 +96,17 @@ def watch(thread):
             words.seek(0)
             print(f"SKIP warm-worker: strace may not attach here: {words.read().strip()}")
             sys.exit(77)
-        faults, switches = thread.faults(), thread.voluntary_switches()
         time.sleep(WINDOW_SECONDS)
-        faults, switches = thread.faults() - faults, thread.voluntary_switches() - switches
         strace.terminate()
         strace.wait(10)
-        calls = [line for line in trace.read().splitlines() if "(" in line]
-        return calls, faults, switches
+        return [line for line in trace.read().splitlines() if "(" in line]
 
 
 def watch_warm(process):
     thread = find_worker(process)
     wait_for("the thread to be warm", lambda: thread.cpu_seconds() >= WARM_SECONDS)
-    return watch(thread)
+    faults, switches = watch_faults(thread)
+    return watch_calls(thread), faults, switches
 
 
 def check_the_check():
