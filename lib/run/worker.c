@@ -202,6 +202,15 @@ static bool index_is_live(int index)
 	return false;
 }
 
+static int free_index(void)
+{
+	int index = 0;
+
+	while (index_is_live(index))
+		index++;
+	return index;
+}
+
 /* Workers that are or will be there when this one's run has started. */
 static int count_busy(int of_this_run)
 {
@@ -217,9 +226,7 @@ static void enlist(struct vbn_worker *worker, const struct worker_plan *plan)
 {
 	pthread_mutex_lock(&live.lock);
 	worker->n_busy = count_busy(plan->n_workers);
-	for (worker->index = plan->index;
-		worker->index < 0 || (plan->index < 0 && index_is_live(worker->index));)
-		worker->index++;
+	worker->index = plan->index < 0 ? free_index() : plan->index;
 	worker->next = live.first;
 	live.first = worker;
 	keep_control_off();
