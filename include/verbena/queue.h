@@ -77,7 +77,8 @@ void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *addres
  * -EISCONN: connected before. The worker's thread. */
 int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer);
 
-/* Ends the QP; bufs it holds are freed. Events not yet polled are lost. The worker's thread. NULL
+/* Ends the QP; bufs it holds are freed. Events not yet polled are lost. The end of a worker destroys
+ * the queues it still has. The worker's thread. NULL
  * is allowed. */
 void vbn_queue_destroy(struct vbn_queue *queue);
 

@@ -48,10 +48,13 @@ static void traffic(void *arg, struct worker_traffic *sum)
 	}
 }
 
+/* A worker's end is its queues' end. */
 static void list_free(struct vbn_worker *worker, void *arg)
 {
 	struct queue_list *list = arg;
 
+	while (list->n_queues)
+		vbn_queue_destroy(list->queues[list->n_queues - 1]);
 	vbn__worker_remove(worker, list);
 	*vbn__worker_port_slot(worker) = NULL;
 	free(list->queues);
