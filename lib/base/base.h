@@ -1,7 +1,8 @@
-/* base.h - the floor that every room stands on: types, bits, byte order, barriers, log, clock, topology, counters
+/* base.h - the floor that every room stands on: types, bits, byte order, barriers, log, clock,
+ * topology, counters
  *
- * Lives here: what knows nothing of messages or devices. May come in: libc, libnuma. May touch it: every room,
- * vhca too. Nothing here allocates, locks or logs on a fast path.
+ * Lives here: what knows nothing of messages or devices. May come in: libc, libnuma. May touch it:
+ * every room, vhca too. Nothing here allocates, locks or logs on a fast path.
  */
 #ifndef VBN_BASE_H
 #define VBN_BASE_H
@@ -15,23 +16,33 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CACHE_LINE 64
+#define CACHE_LINE                      64
 
-#define likely(x)    __builtin_expect(!!(x), 1)
-#define unlikely(x)  __builtin_expect(!!(x), 0)
-#define always_inline inline __attribute__((__always_inline__))
-#define noinline     __attribute__((__noinline__))
-#define cold         __attribute__((__cold__, __noinline__))
-#define hot          __attribute__((__hot__))
-#define cache_aligned __attribute__((__aligned__(CACHE_LINE)))
-#define printf_like(fmt, args) __attribute__((__format__(__printf__, fmt, args)))
-#define VBN_API      __attribute__((visibility("default")))
+#define likely(x)                       __builtin_expect(!!(x), 1)
+#define unlikely(x)                     __builtin_expect(!!(x), 0)
+#define always_inline                   inline __attribute__((__always_inline__))
+#define noinline                        __attribute__((__noinline__))
+#define cold                            __attribute__((__cold__, __noinline__))
+#define hot                             __attribute__((__hot__))
+#define cache_aligned                   __attribute__((__aligned__(CACHE_LINE)))
+#define printf_like(fmt, args)          __attribute__((__format__(__printf__, fmt, args)))
+#define VBN_API                         __attribute__((visibility("default")))
 
-#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+#define ARRAY_SIZE(a)                   (sizeof(a) / sizeof((a)[0]))
+#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
-#define min(a, b) ({ __typeof__(a) min_a_ = (a); __typeof__(b) min_b_ = (b); min_a_ < min_b_ ? min_a_ : min_b_; })
-#define max(a, b) ({ __typeof__(a) max_a_ = (a); __typeof__(b) max_b_ = (b); max_a_ > max_b_ ? max_a_ : max_b_; })
+#define min(a, b)                                  \
+	({                                         \
+		__typeof__(a) min_a_ = (a);        \
+		__typeof__(b) min_b_ = (b);        \
+		min_a_ < min_b_ ? min_a_ : min_b_; \
+	})
+#define max(a, b)                                  \
+	({                                         \
+		__typeof__(a) max_a_ = (a);        \
+		__typeof__(b) max_b_ = (b);        \
+		max_a_ > max_b_ ? max_a_ : max_b_; \
+	})
 
 static inline bool is_pow2(uint64_t x)
 {
@@ -55,7 +66,8 @@ static inline uint64_t round_up(uint64_t x, uint64_t pow2)
 	return (x + pow2 - 1) & ~(pow2 - 1);
 }
 
-/* ---- byte order: values of the device or of a wire have a __be type, and sparse checks that none is mixed up ---- */
+/* ---- byte order: values of the device or of a wire have a __be type, and sparse checks that none
+ * is mixed up ---- */
 
 #ifdef __CHECKER__
 #define be_force __attribute__((force))
@@ -91,6 +103,16 @@ static always_inline uint32_t from_be32(__be32 x)
 static always_inline uint64_t from_be64(__be64 x)
 {
 	return be64toh((be_force uint64_t)x);
+}
+
+/* Two big-endian words that lie side by side, as one store: `first` has the lower address. */
+static inline __attribute__((__always_inline__)) uint64_t be32_pair(__be32 first, __be32 second)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return (be_force uint32_t)first | (uint64_t)(be_force uint32_t)second << 32;
+#else
+	return (uint64_t)(be_force uint32_t)first << 32 | (be_force uint32_t)second;
+#endif
 }
 
 #include "base/barrier.h"

@@ -50,35 +50,38 @@ static always_inline uint16_t wqebbs(uint32_t n_segments)
 	return (uint16_t)((n_segments + 3) / 4);
 }
 
-/* The control segment, as two words: the first is also what the doorbell carries. */
-static always_inline void ctrl_write(void *wqe, uint16_t index, uint8_t opcode, __be32 qpn_ds)
+/* Segments are written as 64-bit words: half the stores, and the parts that never change are one
+ * OR. The first word of a control segment is also what the doorbell carries. */
+static always_inline void ctrl_write(void *wqe, __be32 opmod_idx_opcode, __be32 qpn_ds)
 {
-	struct {
-		__be32 opmod_idx_opcode, qpn_ds;
-		uint64_t flags_imm;
-	} *ctrl = wqe;
+	uint64_t *ctrl = wqe;
 
 	static_assert(offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11,
 		"the flags are in the second word");
-	ctrl->opmod_idx_opcode = be32((uint32_t)index << 8 | opcode);
-	ctrl->qpn_ds = qpn_ds;
-	ctrl->flags_imm = 0;
+	ctrl[0] = be32_pair(opmod_idx_opcode, qpn_ds);
+	ctrl[1] = 0; /* no flags, no immediate */
 }
 
-static always_inline void data_write(
-	struct mlx5_wqe_data_seg *data, uint32_t len, __be32 lkey, const void *addr)
+static always_inline void data_write(void *seg, uint32_t len, __be32 lkey, const void *addr)
 {
-	data->byte_count = be32(len);
-	data->lkey = lkey;
-	data->addr = be64((uintptr_t)addr);
+	uint64_t *data = seg;
+
+	data[0] = be32_pair(be32(len), lkey);
+	data[1] = (be_force uint64_t)be64((uintptr_t)addr);
 }
 
-static always_inline void remote_write(
-	struct mlx5_wqe_raddr_seg *seg, const struct vbn_remote *remote)
+static always_inline void remote_write(void *seg, const struct vbn_remote *remote)
 {
-	seg->raddr = be64(remote->addr);
-	seg->rkey = be32(remote->rkey);
-	seg->reserved = 0;
+	uint64_t *words = seg;
+
+	words[0] = (be_force uint64_t)be64(remote->addr);
+	words[1] = be32_pair(be32(remote->rkey), 0);
+}
+
+/* Index and opcode as a number that the next WQE's is 0x100 more than. */
+static always_inline uint32_t idx_opcode(uint16_t index, uint8_t opcode)
+{
+	return (uint32_t)index << 8 | opcode;
 }
 
 /* The newest WQE asks for a CQE. It has not been rung yet, so it is still ours to change. */
@@ -174,7 +177,8 @@ static cold void sq_nop(struct mlx5_queue *mq)
 {
 	struct sq *sq = &mq->sq;
 
-	ctrl_write(sq_wqebb(sq, sq->head), sq->head, MLX5_OPCODE_NOP, be32(sq->qpn_shifted | 1));
+	ctrl_write(sq_wqebb(sq, sq->head), be32(idx_opcode(sq->head, MLX5_OPCODE_NOP)),
+		be32(sq->qpn_shifted | 1));
 	sq->slots[sq->head & sq->mask] = SLOT_EMPTY | SLOT_NOP;
 	sq->last = sq->head++;
 	sq_signal_last(mq);
@@ -331,7 +335,8 @@ static int stage_any(struct mlx5_queue *mq, struct vbn_buf *buf, const struct vb
 		return -EINVAL;
 	if (remote)
 		remote_write(sq_segment(sq, index, 1), remote);
-	ctrl_write(sq_wqebb(sq, index), index, opcode, be32(sq->qpn_shifted | n_segments));
+	ctrl_write(sq_wqebb(sq, index), be32(idx_opcode(index, opcode)),
+		be32(sq->qpn_shifted | n_segments));
 	if (copied && !(buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))) {
 		sq_advance(mq, n_segments, SLOT_EMPTY);
 		vbn_buf_free(&buf, 1);
@@ -343,52 +348,71 @@ static int stage_any(struct mlx5_queue *mq, struct vbn_buf *buf, const struct vb
 	return 1;
 }
 
-/* A buf of the queue's pool, with no flag, neither empty nor too long: one segment with the key
- * that the queue knows. */
-static always_inline bool is_plain(const struct sq *sq, const struct vbn_buf *buf)
-{
-	return buf_word(buf) == sq->plain_word && buf->len - 1 < sq->max_message;
-}
-
-/* Stages plain bufs from head on, no more than until the next WQE that must ask for a CQE. Returns
- * how many. */
+/* Stages plain bufs from head on, no more than until the next WQE that must ask for a CQE and not
+ * past the ring's end, so that slots and WQEs are walked by pointers. Returns how many. It is a
+ * function of its own so that the loop has the registers to itself. */
 static always_inline int stage_plain(struct mlx5_queue *mq, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, int n, const bool inlining)
 {
 	struct sq *sq = &mq->sq;
-	const uint32_t mask = sq->mask;
+	const uint32_t at = sq->head & sq->mask, plain = sq->plain_word, longest = sq->max_message;
+	const uint32_t shortest = inlining ? sq->inline_size + 1 : 1;
 	const __be32 lkey = sq->lkey, qpn_ds = remotes ? sq->qpn_ds_write : sq->qpn_ds_send;
+	uint32_t ctrl = idx_opcode(sq->head, remotes ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_SEND);
+	uint8_t *wqe = sq_wqebb(sq, sq->head);
+	uintptr_t *slots = sq->slots + at;
 	uint64_t bytes = 0;
-	uint16_t head = sq->head;
-	int i;
+	size_t i, end = min((uint32_t)n, sq->mask + 1 - at);
 
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < end; i++, wqe += MLX5_SEND_WQE_BB, ctrl += 1u << 8) {
 		struct vbn_buf *buf = bufs[i];
 		const uint32_t len = buf->len;
-		uint8_t *wqe = sq->wqes + (size_t)(head & mask) * MLX5_SEND_WQE_BB;
 
-		if (unlikely(!is_plain(sq, buf)) || (inlining && len <= sq->inline_size))
+		if (unlikely(buf_word(buf) != plain || len - shortest > longest - shortest))
 			break;
-		if (remotes) {
-			struct write_wqe *write = (void *)wqe;
-
-			ctrl_write(write, head, MLX5_OPCODE_RDMA_WRITE, qpn_ds);
-			remote_write(&write->remote, &remotes[i]);
-			data_write(&write->data, len, lkey, buf->data);
-		} else {
-			struct send_wqe *send = (void *)wqe;
-
-			ctrl_write(send, head, MLX5_OPCODE_SEND, qpn_ds);
-			data_write(&send->data, len, lkey, buf->data);
-		}
-		sq->slots[head & mask] = (uintptr_t)buf;
+		ctrl_write(wqe, be32(ctrl), qpn_ds);
+		if (remotes)
+			remote_write(wqe + 16, &remotes[i]);
+		data_write(wqe + (remotes ? 32 : 16), len, lkey, buf->data);
+		slots[i] = (uintptr_t)buf;
 		bytes += len;
-		head++;
 	}
-	mq->queue.stats.tx_messages += (uint64_t)i;
+	mq->queue.stats.tx_messages += i;
 	mq->queue.stats.tx_bytes += bytes;
-	sq->head = head;
-	return i;
+	sq->head = (uint16_t)(sq->head + i);
+	return (int)i;
+}
+
+static noinline fast_path int plain_sends(struct mlx5_queue *mq, struct vbn_buf **bufs, int n)
+{
+	return stage_plain(mq, bufs, NULL, n, false);
+}
+
+static noinline fast_path int plain_sends_inlining(
+	struct mlx5_queue *mq, struct vbn_buf **bufs, int n)
+{
+	return stage_plain(mq, bufs, NULL, n, true);
+}
+
+static noinline fast_path int plain_writes(
+	struct mlx5_queue *mq, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
+{
+	return stage_plain(mq, bufs, remotes, n, false);
+}
+
+static noinline fast_path int plain_writes_inlining(
+	struct mlx5_queue *mq, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
+{
+	return stage_plain(mq, bufs, remotes, n, true);
+}
+
+static always_inline int plain_run(struct mlx5_queue *mq, struct vbn_buf **bufs,
+	const struct vbn_remote *remotes, int n, const bool inlining)
+{
+	if (remotes)
+		return inlining ? plain_writes_inlining(mq, bufs, remotes, n)
+				: plain_writes(mq, bufs, remotes, n);
+	return inlining ? plain_sends_inlining(mq, bufs, n) : plain_sends(mq, bufs, n);
 }
 
 /* The template that every kind of send is made of. */
@@ -404,7 +428,7 @@ static always_inline int stage(struct mlx5_queue *mq, struct vbn_buf **bufs,
 		return -EPIPE; /* found out on the way */
 	while (taken < n) {
 		int until_signal = sq->cq_mod - sq->since_signal, ret;
-		int staged = stage_plain(mq, bufs + taken, remotes ? remotes + taken : NULL,
+		int staged = plain_run(mq, bufs + taken, remotes ? remotes + taken : NULL,
 			min(n - taken, until_signal), inlining);
 
 		if (likely(staged)) {
@@ -447,29 +471,62 @@ fast_path int vbn__sq_write_inlining(
 	return stage(mlx5_queue(queue), bufs, remotes, n, true);
 }
 
+/* memcpy() for the few bytes of an inline message: no call, and no byte past either end. */
+static always_inline void copy_few(uint8_t *to, const uint8_t *from, size_t len)
+{
+	if (len >= 16) {
+		size_t at = 0;
+
+		do
+			memcpy(to + at, from + at, 16);
+		while ((at += 16) + 16 <= len);
+		memcpy(to + len - 16, from + len - 16,
+			16); /* the rest, over what is there already */
+	} else if (len >= 8) {
+		memcpy(to, from, 8);
+		memcpy(to + len - 8, from + len - 8, 8);
+	} else if (len >= 4) {
+		memcpy(to, from, 4);
+		memcpy(to + len - 4, from + len - 4, 4);
+	} else {
+		for (size_t at = 0; at < len; at++)
+			to[at] = from[at];
+	}
+}
+
+/* The same over the ring's end. */
+static cold void copy_wrapping(struct sq *sq, uint16_t index, const void *data, uint32_t len)
+{
+	struct vbn_buf bytes = {.data = (uint8_t *)(uintptr_t)data, .len = len};
+
+	inline_write(sq, index, 1, &bytes, len);
+}
+
 /* Behind the control segment: a header of 4 bytes with the length, then the bytes. */
 fast_path int vbn__sq_send_copy(struct vbn_queue *queue, const void *data, size_t len)
 {
 	struct mlx5_queue *mq = mlx5_queue(queue);
 	struct sq *sq = &mq->sq;
 	const uint32_t n_segments = 1 + (uint32_t)(len + sizeof(uint32_t) + 15) / 16;
-	const uint16_t index = sq->head;
-	uint8_t *wqe = sq_wqebb(sq, index);
+	const uint32_t n_wqebbs = wqebbs(n_segments), at = sq->head & sq->mask;
+	uint8_t *wqe = sq->wqes + (size_t)at * MLX5_SEND_WQE_BB;
 	__be32 header = be32((uint32_t)len | MLX5_INLINE_SEG);
 
 	if (unlikely(len > sq->max_inline))
 		return -EMSGSIZE;
-	if (unlikely(sq_reserve(mq, wqebbs(n_segments)) < wqebbs(n_segments)))
-		return queue->failed ? -EPIPE : 0;
+	if (unlikely(sq_room(sq) < n_wqebbs)) {
+		vbn__sq_reap(mq, NULL, 0);
+		if (queue->failed || sq_room(sq) < n_wqebbs)
+			return queue->failed ? -EPIPE : 0;
+	}
 	queue_mark_dirty(queue);
-	ctrl_write(wqe, index, MLX5_OPCODE_SEND, be32(sq->qpn_shifted | n_segments));
-	if (likely((index & sq->mask) + wqebbs(n_segments) <= sq->mask + 1)) {
+	ctrl_write(wqe, be32(idx_opcode(sq->head, MLX5_OPCODE_SEND)),
+		be32(sq->qpn_shifted | n_segments));
+	if (likely(at + n_wqebbs <= sq->mask + 1)) {
 		memcpy(wqe + 16, &header, sizeof(header));
-		memcpy(wqe + 20, data, len);
+		copy_few(wqe + 20, data, len);
 	} else {
-		inline_write(sq, index, 1,
-			&(struct vbn_buf){.data = (uint8_t *)(uintptr_t)data, .len = (uint32_t)len},
-			(uint32_t)len);
+		copy_wrapping(sq, sq->head, data, (uint32_t)len);
 	}
 	sq_advance(mq, n_segments, SLOT_EMPTY);
 	queue->stats.tx_messages++;
