@@ -222,8 +222,12 @@ static void result_losses(const struct run *run, struct result *result)
 			continue;
 		came = run->conf.op == OP_WRITE ? end->completed : end->peer->received;
 		duplicate = end->peer->track.duplicate;
-		if (came > sent && came - sent > duplicate)
-			duplicate = came - sent;
+		if (came > sent && came - sent > duplicate) {
+			uint64_t more = came - sent - duplicate;
+
+			result->messages -= more < result->messages ? more : result->messages;
+			duplicate += more;
+		}
 		result->duplicate += duplicate;
 		result->lost += sent + duplicate - came;
 	}

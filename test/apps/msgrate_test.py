@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""msgrate_test.py - message-rate runs: the result as scripts read it, faults told, limits of an ordinary user kept"""
+import os
+import shutil
+import stat
+import subprocess
+
+from command import (DONE, LOST, MSGRATE_KEYS, SLOWER, VERBENA, WORKER_KEYS, CommandTest, main, run, strict_json, tempfile,
+                     verbena)
+
+MIB = 1 << 20
+
+
+def measure(*args, **env):
+    """A run that prints JSON: the answer and the object."""
+    answer = verbena("msgrate", *args, "--json", "-", **env)
+    return answer, strict_json(answer.out) if answer.out else None
+
+
+def under_fault(fault, *args):
+    answer = verbena("vhca", "--fault", fault, "--", VERBENA, "msgrate", *args, "--json", "-")
+    return answer, strict_json(answer.out)
+
+
+class Result(CommandTest):
+    def nothing_wrong(self, answer, result):
+        self.status(answer, DONE)
+        for key in ("lost", "corrupt", "duplicate", "reordered", "failed_queues"):
+            self.assertEqual(result[key], 0, answer)
+        self.assertEqual(result["sent"], result["received"], answer)
+
+    def test_default_device(self):
+        """Given no NIC, when nothing names a device, then it runs on an mlx5 device and says which."""
+        answer, result = measure("--duration", "500ms", "--verify")
+        self.nothing_wrong(answer, result)
+        self.assertEqual(result["driver"], "mlx5", answer)
+        self.assertEqual(result["requested_device"], "auto")
+        self.assertIn(f"using {'vhca' if 'vhca' in answer.err else result['device']}", answer.err)
+
+    def test_keys(self):
+        answer, result = measure("--device", "vhca", "--duration", "300ms", "--verify")
+        self.nothing_wrong(answer, result)
+        self.keys(result, MSGRATE_KEYS)
+        for worker in result["workers"]:
+            self.keys(worker, WORKER_KEYS)
+        for mode in result["effective"].values():
+            self.keys(mode, ["requested", "effective", "why"])
+        self.assertEqual((result["tool"], result["role"], result["connection"], result["op"], result["size"]),
+                         ("msgrate", "both", "rc", "send", 64))
+        self.assertEqual((result["device"], result["requested_device"]), ("mlx5_0", "vhca"))
+        self.assertAlmostEqual(result["msg_rate"], result["messages"] / result["seconds"],
+                               delta=result["msg_rate"] / 1e6)
+        self.assertAlmostEqual(result["gbit_rate"], result["msg_rate"] * 64 * 8 / 1e9, delta=1e-6)
+        self.assertEqual(sum(w["sent"] for w in result["workers"]), result["sent"])
+        self.assertLessEqual(result["messages"], result["received"])
+
+    def test_table_and_file(self):
+        """Given a file for the JSON, then standard output has the table, and standard error the modes and a line each second."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "result.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("x" * 100000)  # an older and longer result
+            answer = verbena("msgrate", "--device", "vhca", "--duration", "1.1", "--json", path)
+            self.status(answer, DONE)
+            with open(path, encoding="utf-8") as file:
+                self.keys(strict_json(file.read()), MSGRATE_KEYS)
+        for word in ("worker", "msg/s", "Gbit/s", "cycles/msg", "burst", "all"):
+            self.assertIn(word, answer.out)
+        for word in ("requested", "effective", "1 s  "):
+            self.assertIn(word, answer.err)
+
+    def test_iters(self):
+        """Each queue sends as many as asked, no more; all of them count."""
+        for args, messages in ((["--iters", "3k"], 3000), (["--iters", "1"], 1), (["--iters", "1000", "--queues", "3"], 3000),
+                               (["--iters", "1000", "--queues", "2", "--bidirectional"], 4000),
+                               (["--iters", "70k", "--op", "write"], 70000)):
+            answer, result = measure("--device", "vhca", "--verify", *args)
+            self.nothing_wrong(answer, result)
+            self.assertEqual((result["messages"], result["sent"]), (messages, messages), answer)
+
+    def test_iters_after_warmup(self):
+        answer, result = measure("--device", "vhca", "--iters", "2000", "--warmup", "50ms")
+        self.nothing_wrong(answer, result)
+        self.assertEqual(result["messages"], 2000, answer)
+        self.assertGreater(result["sent"], 2000, answer)
+
+    def test_workers(self):
+        """Two cores are two workers, of which one sends; one core, or --one-worker, has both ends."""
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) > 1:
+            answer, result = measure("--device", "vhca", "--cores", f"{cores[0]},{cores[1]}", "--duration", "300ms", "--verify")
+            self.nothing_wrong(answer, result)
+            self.assertEqual([w["core"] for w in result["workers"]], cores[:2])
+            self.assertEqual([w["sent"] > 0 for w in result["workers"]], [True, False])
+            self.assertEqual([w["received"] > 0 for w in result["workers"]], [False, True])
+        for args in (["--cores", str(cores[0])], ["--one-worker"]):
+            answer, result = measure("--device", "vhca", *args, "--duration", "300ms", "--verify")
+            self.nothing_wrong(answer, result)
+            self.assertEqual(len(result["workers"]), 1)
+
+    def test_sizes(self):
+        for size, more in (("0", []), ("1", []), ("16", ["--verify"]), ("17", ["--verify"]), ("1000", ["--verify"]),
+                           ("64KiB", ["--verify"]), ("1MiB", ["--verify", "--op", "write"]), ("0", ["--op", "write"])):
+            answer, result = measure("--device", "vhca", "--size", size, "--iters", "300", *more)
+            self.nothing_wrong(answer, result)
+            self.assertEqual(result["messages"], 300, answer)
+
+    def test_shapes(self):
+        """Every number that a ring has, at its ends."""
+        for args in (["--tx-depth", "1", "--rx-depth", "1"], ["--tx-depth", "32768", "--rx-depth", "32768"],
+                     ["--post-list", "1"], ["--post-list", "1024"], ["--post-list", "7", "--cq-mod", "1"],
+                     ["--cq-mod", "1024"], ["--inline-size", "64"], ["--inline-size", "0"], ["--mtu", "256", "--size", "1000"],
+                     ["--gid-index", "1"], ["--queues", "50"]):
+            answer, result = measure("--device", "vhca", "--iters", "5k", "--verify", *args)
+            self.nothing_wrong(answer, result)
+            self.assertEqual(result["messages"], result["sent"], answer)
+
+    def test_rate(self):
+        answer, result = measure("--device", "vhca", "--rate", "20k", "--duration", "1", "--verify")
+        self.nothing_wrong(answer, result)
+        self.assertLess(result["msg_rate"], 22000, answer)
+        self.assertGreater(result["msg_rate"], 10000 / SLOWER, answer)
+
+    def test_page_size(self):
+        answer, result = measure("--device", "vhca", "--iters", "1000", "--vbn-page-size=plain")
+        self.nothing_wrong(answer, result)
+        self.assertIn("plain", [mode["effective"] for mode in result["effective"].values()])
+
+
+class Faults(CommandTest):
+    """Given one message of many that the device drops, doubles or alters, then the run says so and exits with 1."""
+
+    def faulty(self, fault, counts, *args):
+        answer, result = under_fault(fault, "--verify", "--iters", "5000", *args)
+        self.status(answer, LOST)
+        expected = dict.fromkeys(("lost", "corrupt", "duplicate", "reordered", "failed_queues"), 0) | counts
+        self.assertEqual({key: result[key] for key in expected}, expected, answer)
+        return result
+
+    def test_dropped(self):
+        result = self.faulty("msg-drop=3000", {"lost": 1})
+        self.assertEqual(result["sent"] - result["received"], 1)
+
+    def test_last_dropped(self):
+        self.faulty("msg-drop=5000", {"lost": 1})
+
+    def test_doubled(self):
+        result = self.faulty("msg-double=3000", {"duplicate": 1})
+        self.assertEqual(result["messages"], 5000)
+
+    def test_altered(self):
+        self.faulty("msg-alter=3000", {"corrupt": 1})
+        self.faulty("msg-alter=3000", {"corrupt": 1}, "--size", "16")
+        self.faulty("msg-alter=1", {"corrupt": 1}, "--size", "999")
+
+    def test_many(self):
+        self.faulty("msg-drop=10,msg-drop=20,msg-double=30,msg-alter=4000,msg-drop=4500", {"lost": 3, "duplicate": 1, "corrupt": 1})
+
+    def test_unverified(self):
+        """Counts alone tell a loss and a double."""
+        for fault, key in (("msg-drop=100", "lost"), ("msg-double=100", "duplicate")):
+            answer, result = under_fault(fault, "--iters", "1000")
+            self.status(answer, LOST)
+            self.assertEqual(result[key], 1, answer)
+
+    def test_failed_queue(self):
+        """Given a WQE that fails, then its queue has failed, in words, and the others go on."""
+        answer, result = under_fault("syndrome=13@900", "--verify", "--iters", "2000", "--queues", "3")
+        self.status(answer, LOST)
+        self.assertEqual(result["failed_queues"], 1, answer)
+        self.assertGreaterEqual(result["messages"], 4000, answer)
+        self.assertEqual(result["lost"], result["sent"] - result["received"], answer)
+        self.assertEqual(answer.err.count("remote access"), 1, answer)
+
+
+def as_nobody(folder, *args):
+    """The command without privileges, 64 KiB of locked memory; a copy, because a build tree need not be nobody's to read."""
+    source = os.path.dirname(os.path.dirname(VERBENA))
+    for path in ("apps/verbena", "lib/libverbena.so.0", "lib/vhca/libverbena-vhca.so"):
+        target = os.path.join(folder, path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copy(os.path.join(source, path), target)
+    for place, _, _ in os.walk(folder):
+        os.chmod(place, stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+    command = ["sh", "-c", 'ulimit -l 64 && exec "$@"', "sh", os.path.join(folder, "apps/verbena"), *args]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", *command]
+    return run(command)
+
+
+class OrdinaryUser(CommandTest):
+    def test_without_privileges(self):
+        """No root, 64 KiB of locked memory: it runs, within 200 MiB and a second to the first message."""
+        with tempfile.TemporaryDirectory() as folder:
+            answer = as_nobody(folder, "msgrate", "--duration", "500ms", "--verify", "--json", "-")
+        self.status(answer, DONE)
+        result = strict_json(answer.out)
+        self.assertEqual((result["driver"], result["lost"], result["corrupt"]), ("mlx5", 0, 0), answer)
+        self.assertGreater(result["messages"], 1000, answer)
+        self.assertLess(result["max_rss_bytes"], 200 * MIB * SLOWER, answer)
+        self.assertLess(result["first_message_seconds"], 1 * SLOWER, answer)
+
+    def test_twice(self):
+        """A second run finds everything as the first one did."""
+        for _ in range(2):
+            self.status(verbena("msgrate", "--device", "vhca", "--iters", "1000"), DONE)
+
+    def test_two_at_once(self):
+        command = [VERBENA, "msgrate", "--device", "vhca", "--iters", "100k", "--verify"]
+        both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+        self.assertEqual([one.wait(60 * SLOWER) for one in both], [DONE, DONE])
+
+
+if __name__ == "__main__":
+    main()

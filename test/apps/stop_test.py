@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""stop_test.py - a run that is stopped by a signal prints what it has, is gone within a second, and leaves nothing behind"""
+import os
+import signal
+
+from command import DONE, MSGRATE_KEYS, SLOWER, STOPPED, CommandTest, main, read_until, start, strict_json, time, verbena
+
+PLACES = ("/dev/shm", "/dev/hugepages", "/tmp", "/run", "/var/tmp")
+
+
+def left_behind():
+    """What has a name of ours, or lies where only shared memory does."""
+    found = set()
+    for place in PLACES:
+        for name in os.listdir(place) if os.path.isdir(place) else []:
+            if place.startswith("/dev") or any(word in name for word in ("verbena", "vhca", "vbn", "uverbs")):
+                found.add(os.path.join(place, name))
+    return found
+
+
+def interrupt(process, number):
+    """Sends the signal and waits for the end: (status, seconds, standard output, standard error)."""
+    began = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30 * SLOWER)
+    return process.returncode, time.monotonic() - began, out, err
+
+
+class Stop(CommandTest):
+    def stopped(self, number, *args):
+        before = left_behind()
+        process = start("msgrate", "--duration", "60", "--json", "-", *args)
+        read_until(process.stderr, "msg/s")
+        status, seconds, out, _ = interrupt(process, number)
+        self.assertEqual(status, STOPPED)
+        self.assertLess(seconds, 1 * SLOWER)
+        result = strict_json(out)
+        self.keys(result, MSGRATE_KEYS)
+        self.assertGreater(result["messages"], 0)
+        self.assertEqual((result["lost"], result["corrupt"]), (0, 0))
+        self.assertLess(result["seconds"], 30)
+        self.assertEqual(left_behind() - before, set())
+
+    def test_interrupt(self):
+        self.stopped(signal.SIGINT, "--verify")
+
+    def test_terminate(self):
+        self.stopped(signal.SIGTERM)
+
+    def test_many_queues(self):
+        self.stopped(signal.SIGINT, "--queues", "16", "--bidirectional", "--verify")
+
+    def test_large_messages(self):
+        self.stopped(signal.SIGINT, "--size", "1MiB", "--verify")
+
+    def test_two_workers(self):
+        cores = sorted(os.sched_getaffinity(0))[:2]
+        self.stopped(signal.SIGINT, "--verify", "--cores", ",".join(map(str, cores)))
+
+    def test_paced(self):
+        """With nothing in flight most of the time."""
+        self.stopped(signal.SIGINT, "--rate", "100")
+
+    def test_while_warming_up(self):
+        """What was done before the window began is what there is to tell."""
+        process = start("msgrate", "--device", "vhca", "--warmup", "60", "--json", "-", "--verify")
+        read_until(process.stderr, "requested")
+        read_until(process.stderr, "rx_ring")
+        status, seconds, out, _ = interrupt(process, signal.SIGINT)
+        self.assertEqual(status, STOPPED)
+        self.assertLess(seconds, 1 * SLOWER)
+        self.keys(strict_json(out), MSGRATE_KEYS)
+
+    def test_killed(self):
+        """Not even a kill leaves anything, and the next run works."""
+        before = left_behind()
+        process = start("msgrate", "--device", "vhca", "--duration", "60")
+        read_until(process.stderr, "msg/s")
+        process.kill()
+        process.communicate(timeout=30)
+        self.assertEqual(left_behind() - before, set())
+        self.status(verbena("msgrate", "--device", "vhca", "--iters", "1000"), DONE)
+
+
+if __name__ == "__main__":
+    main()

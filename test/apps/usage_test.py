@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""usage_test.py - bad input gets one sentence and the right exit status; help and version are there"""
+import os
+
+from command import CANNOT, DONE, USAGE, CommandTest, main, verbena
+
+
+class Help(CommandTest):
+    def test_help_teaches(self):
+        for subcommand in ("msgrate", "devices", "vhca"):
+            answer = verbena(subcommand, "--help")
+            self.status(answer, DONE)
+            for part in ("usage: verbena " + subcommand, "options:", "examples:", "exit status:"):
+                self.assertIn(part, answer.out)
+            self.assertEqual(answer.err, "")
+
+    def test_version(self):
+        answer = verbena("--version")
+        self.status(answer, DONE)
+        self.assertRegex(answer.out, r"^verbena \d+\.\d+\.\d+\n$")
+
+    def test_subcommands(self):
+        self.status(verbena(), USAGE)
+        self.status(verbena("--help"), DONE)
+        answer = verbena("fly")
+        self.status(answer, USAGE)
+        self.assertIn('"fly"', answer.err)
+
+
+class Options(CommandTest):
+    """Known before any device is looked for."""
+
+    def refused(self, *args, words=()):
+        answer = verbena(*args)
+        self.status(answer, USAGE)
+        self.sentence(answer, *words)
+
+    def test_unknown(self):
+        self.refused("msgrate", "--fly", words=["--fly", "unknown"])
+        self.refused("devices", "--fly", words=["--fly", "unknown"])
+        self.refused("vhca", "--fly", "--", "true", words=["--fly", "unknown"])
+
+    def test_no_abbreviations(self):
+        """--connect is to come: it must not be taken for --connection."""
+        self.refused("msgrate", "--connect", "[::1]:4000", words=["--connect ", "unknown"])
+        self.refused("msgrate", "--dur", "1", words=["--dur ", "unknown"])
+
+    def test_not_yet(self):
+        for option in ("--listen", "--report", "--allow-loss", "--keep"):
+            self.refused("msgrate", option, words=[option, "unknown"])
+        self.refused("msgrate", "--connection", "ud", words=["--connection", '"ud"', "rc"])
+        self.refused("msgrate", "--op", "read", words=["--op", '"read"', "send or write"])
+        self.refused("msgrate", "--size", "64-4096", words=["--size", '"64-4096"'])
+
+    def test_values(self):
+        self.refused("msgrate", "--queues", words=["--queues", "no value"])
+        self.refused("msgrate", "--queues", "--verify", words=["--queues", "no value"])
+        self.refused("msgrate", "--queues", "none", words=["--queues", '"none"', "not a number"])
+        self.refused("msgrate", "--queues", "0", words=["--queues", "too small", "from 1"])
+        self.refused("msgrate", "--queues", "-1", words=["--queues", "too small"])
+        self.refused("msgrate", "--queues", "1e3", words=["--queues", "unit"])
+        self.refused("msgrate", "--duration", "0", words=["--duration", "too small"])
+        self.refused("msgrate", "--duration", "nan", words=["--duration", "not a number"])
+        self.refused("msgrate", "--duration", "5m", words=["--duration", "unit"])
+        self.refused("msgrate", "--size", "64K", words=["--size", "KiB"])
+        self.refused("msgrate", "--size", "0.3", words=["--size", "fraction"])
+        self.refused("msgrate", "--size", "99999999999999999999GiB", words=["--size"])
+        self.refused("msgrate", "--mtu", "1500", words=["--mtu", "power of two", "256", "4096"])
+        self.refused("msgrate", "--device", "", words=["--device", "empty"])
+        self.refused("msgrate", "--verify=yes", words=["--verify", "no value"])
+        self.refused("msgrate", "here", words=['"here"'])
+
+    def test_depths(self):
+        for option in ("--tx-depth", "--rx-depth", "--cq-mod"):
+            self.refused("msgrate", option, "100", words=[option, '"100"', "power of two"])
+
+    def test_contradictions(self):
+        self.refused("msgrate", "--duration", "1", "--iters", "5", words=["--duration", "--iters", "contradict"])
+        self.refused("msgrate", "--iters", "5", "--iters", "6", words=["--iters", "twice"])
+        self.refused("msgrate", "--verify", "--size", "15", words=["--size", "--verify", "16"])
+
+    def test_cores(self):
+        for text in ("0-", "a", "-1", "0,", ",0", "2-1", "0 1", "99999999999999999999"):
+            self.refused("msgrate", "--cores", text, words=["--cores", text])
+        core = min(os.sched_getaffinity(0))
+        self.refused("msgrate", "--cores", f"{core},{core}", words=[f"core {core} twice"])
+        self.refused("msgrate", "--cores", f"{core},{core}-{core}", words=["twice"])
+
+    def test_core_not_allowed(self):
+        core = max(os.sched_getaffinity(0)) + 1
+        for text in (core, 1023, 99999):
+            answer = verbena("msgrate", "--cores", str(text))
+            self.status(answer, CANNOT)
+            self.sentence(answer, f"core {text}", "may not use")
+
+    def test_vhca(self):
+        for args, words in (
+                (["--devices", "17"], ["--devices", "from 1 to 16"]),
+                (["--mtu", "1500"], ["--mtu", "power of two"]),
+                (["--node", "-2"], ["--node"]),
+                (["--address", "here"], ["--address", "here"]),
+                (["--wire", "udp"], ["--wire", "loopback"]),
+                (["--profile", "connectx9"], ["--profile", "connectx5 or connectx4lx"]),
+                (["--strict", "very"], ["--strict", "report or error or abort"]),
+                (["--fault", "loss=0.1"], ["--fault", "loss=0.1"]),
+                (["--fault", "msg-drop=0"], ["--fault", "msg-drop=0"]),
+                (["--seed", "x"], ["--seed"])):
+            self.refused("vhca", *args, "--", "true", words=words)
+        self.refused("vhca", words=["no command", "--"])
+        self.refused("vhca", "--", words=["no command"])
+        self.refused("vhca", "true", words=["behind --"])
+
+
+class Limits(CommandTest):
+    """Known once the port is open."""
+
+    def refused(self, status, *args, words=()):
+        answer = verbena("msgrate", "--device", "vhca", "--duration", "100ms", *args)
+        self.status(answer, status)
+        self.sentence(answer, *words)
+
+    def test_unknown_device(self):
+        answer = verbena("msgrate", "--device", "mlx5_99")
+        self.status(answer, CANNOT)
+        self.sentence(answer, "mlx5_99", "verbena devices")
+
+    def test_size(self):
+        self.refused(USAGE, "--size", "3GiB", words=["--size", "at most 1073741824"])
+
+    def test_depths(self):
+        self.refused(USAGE, "--tx-depth", "1048576", words=["--tx-depth", "1048576", "at most"])
+        self.refused(USAGE, "--rx-depth", "1048576", words=["--rx-depth", "1048576", "at most"])
+
+    def test_ring_too_small(self):
+        self.refused(CANNOT, "--tx-depth", "16", "--post-list", "17", words=["--post-list", "16"])
+        self.refused(CANNOT, "--tx-depth", "16", "--cq-mod", "32", words=["--cq-mod", "16"])
+
+    def test_memory(self):
+        self.refused(CANNOT, "--size", "1GiB", "--tx-depth", "32768", words=["less"])
+
+    def test_port(self):
+        self.refused(USAGE, "--mtu", "4096", words=["4096", "1024"])
+        self.refused(USAGE, "--gid-index", "250", words=["250"])
+        self.refused(USAGE, "--inline-size", "4096", words=["inline", "4096"])
+
+    def test_json_path(self):
+        self.refused(CANNOT, "--json", "/nowhere/at/all.json", words=["/nowhere/at/all.json"])
+
+    def test_library_options(self):
+        self.refused(USAGE, "--vbn-page-size=3M", words=["--vbn-page-size=3M"])
+
+
+if __name__ == "__main__":
+    main()

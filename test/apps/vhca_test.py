@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""vhca_test.py - running commands on the emulator: their status, the preload, and where a preload is refused"""
+import os
+import shutil
+import subprocess
+
+from command import DONE, VERBENA, CommandTest, main, run, tempfile, verbena
+
+STATIC = "int main(void) { return 0; }\n"
+
+
+def preload_of(*options, **env):
+    """LD_PRELOAD as the command sees it."""
+    answer = verbena("vhca", *options, "--", "sh", "-c", "echo $LD_PRELOAD", **env)
+    return answer.out.strip().split(":")
+
+
+class Status(CommandTest):
+    def test_given_through(self):
+        for status in (0, 1, 7, 255):
+            self.status(verbena("vhca", "--", "sh", "-c", f"exit {status}"), status)
+
+    def test_signal(self):
+        self.status(verbena("vhca", "--", "sh", "-c", "kill -KILL $$"), 128 + 9)
+
+    def test_streams(self):
+        answer = verbena("vhca", "--", "sh", "-c", "echo out; echo err >&2")
+        self.assertEqual((answer.out, answer.err), ("out\n", "err\n"))
+
+    def test_arguments(self):
+        answer = verbena("vhca", "--", "printf", "%s,", "--help", "--", "a b")
+        self.assertEqual(answer.out, "--help,--,a b,")
+
+    def test_not_found(self):
+        for name in ("no-such-command", "/no/such/command", "/etc/passwd/command"):
+            answer = verbena("vhca", "--", name)
+            self.status(answer, 127)
+            self.sentence(answer, name)
+
+    def test_not_executable(self):
+        for name in ("/etc/passwd", "/etc"):
+            answer = verbena("vhca", "--", name)
+            self.status(answer, 126)
+            self.sentence(answer, name)
+
+    def test_script_without_interpreter_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "script")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("exit 5\n")
+            os.chmod(path, 0o755)
+            self.status(verbena("vhca", "--", path), 5)
+
+
+class Preload(CommandTest):
+    def test_first_and_the_rest_left(self):
+        libc = subprocess.run(["sh", "-c", "ldd /bin/sh | awk '/libc.so/ { print $3 }'"], capture_output=True, text=True,
+                              check=True).stdout.strip()
+        entries = [e for e in preload_of(LD_PRELOAD=libc) if "san.so" not in e]
+        self.assertEqual(len(entries), 2)
+        self.assertTrue(entries[0].endswith("/libverbena-vhca.so"), entries)
+        self.assertEqual(entries[1], libc)
+
+    def test_nested(self):
+        """Given the command on the emulator, when it runs itself, then the emulator is there once."""
+        answer = verbena("vhca", "--", VERBENA, "vhca", "--", "sh", "-c", "echo $LD_PRELOAD")
+        self.status(answer, DONE)
+        self.assertEqual(answer.out.count("libverbena-vhca.so"), 1, answer)
+
+    def test_never_loops(self):
+        """Given --device vhca on the emulator, then it is the one that is there."""
+        answer = verbena("vhca", "--devices", "2", "--", VERBENA, "msgrate", "--device", "vhca", "--iters", "100")
+        self.status(answer, DONE)
+
+    def test_options_are_variables(self):
+        answer = verbena("vhca", "--devices", "3", "--mtu", "512", "--node", "-1", "--seed", "7", "--strict", "error", "--fault",
+                         "msg-drop=5,msg-alter=6", "--", "env", VHCA_SEED="3", VHCA_PROFILE="connectx4lx")
+        for line in ("VHCA_DEVICES=3", "VHCA_MTU=512", "VHCA_NODE=-1", "VHCA_SEED=7", "VHCA_STRICT=error",
+                     "VHCA_FAULT=msg-drop=5,msg-alter=6", "VHCA_PROFILE=connectx4lx"):
+            self.assertIn(line, answer.out.splitlines())
+        self.assertNotIn("VERBENA_", answer.out)
+
+    def test_devinfo(self):
+        answer = verbena("vhca", "--", "ibv_devinfo", "-v")
+        self.status(answer, DONE)
+        for word in ("mlx5_0", "PORT_ACTIVE", "RoCE v2"):
+            self.assertIn(word, answer.out)
+
+
+class Refused(CommandTest):
+    """Where the dynamic linker would leave the preload out without a word, there is a sentence instead."""
+
+    def refused(self, path, word):
+        answer = verbena("vhca", "--", path)
+        self.status(answer, 126)
+        self.sentence(answer, path, word)
+
+    def build(self, folder, *flags):
+        path = os.path.join(folder, "program")
+        source = path + ".c"
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(STATIC)
+        subprocess.run(["cc", *flags, "-o", path, source], check=True)
+        return path
+
+    def test_static(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for flag in ("-static", "-static-pie"):
+                self.refused(self.build(folder, flag), "static")
+            script = os.path.join(folder, "script")
+            with open(script, "w", encoding="utf-8") as file:
+                file.write(f"#!{folder}/program\n")
+            os.chmod(script, 0o755)
+            answer = verbena("vhca", "--", script)
+            self.status(answer, 126)
+            self.sentence(answer, "static")
+
+    def test_dynamic(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.status(verbena("vhca", "--", self.build(folder)), DONE)
+
+    def test_set_id(self):
+        """Of another user: the kernel then starts it in secure mode."""
+        if os.geteuid() != 0:
+            print("SKIP vhca_set_id: only root can give a file to another user")
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program")
+            shutil.copy("/bin/true", path)
+            os.chown(path, 65534, 65534)
+            os.chmod(path, 0o4755)
+            self.refused(path, "set-id")
+            os.chmod(path, 0o2755)
+            self.refused(path, "set-id")
+            os.chmod(path, 0o755)
+            self.status(verbena("vhca", "--", path), DONE)
+
+    def test_sanitizer(self):
+        """A program with ASan's runtime gets it ahead of the emulator."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.build(folder, "-fsanitize=address")
+            answer = verbena("vhca", "--", path)
+            self.status(answer, DONE)
+            self.assertIn("libasan", answer.err)
+
+    def test_damaged(self):
+        """Given a file that says it is a program and is cut at any place, then there is a status, not a crash."""
+        with open("/bin/true", "rb") as file:
+            whole = file.read()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program")
+            for size in (4, 5, 16, 20, 63, 64, 65, 100, 600, 1000, 5000, len(whole) // 2):
+                with open(path, "wb") as file:
+                    file.write(whole[:size])
+                os.chmod(path, 0o755)
+                answer = run([VERBENA, "vhca", "--", path])
+                self.assertNotIn(answer.status, (0, -11, 128 + 6), answer)
+
+
+if __name__ == "__main__":
+    main()
