@@ -101,7 +101,7 @@ struct vbn_worker_stats {
 /* Any thread: values of a moment. */
 void vbn_worker_stats(const struct vbn_worker *worker, struct vbn_worker_stats *stats);
 
-/* "core", "NUMA node", "idle", "control core": requested against effective. Writes at most n and
+/* "core", "numa_node", "idle", "control_core": requested against effective. Writes at most n and
  * returns how many there are. Any thread. */
 int vbn_worker_modes(const struct vbn_worker *worker, struct vbn_mode *modes, int n);
 

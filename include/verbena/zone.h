@@ -43,7 +43,7 @@ int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **zone);
  * may be in flight; ports that are open drop their registration of it. NULL is allowed. */
 void vbn_zone_destroy(struct vbn_zone *zone);
 
-/* "page size", "NUMA node" and "backing", requested against effective. Writes at most n and returns
+/* "page_size", "zone_node" and "backing", requested against effective. Writes at most n and returns
  * how many there are. */
 int vbn_zone_modes(const struct vbn_zone *zone, struct vbn_mode *modes, int n);
 

@@ -19,6 +19,7 @@
 
 #include "base/base.h"
 #include "mem/mem.h"
+#include "run/run.h"
 
 #include <verbena/export.h>
 #include <verbena/port.h>
@@ -31,19 +32,19 @@
 
 struct driver;
 
-/* A worker's queues: the port room's. `dirty` lists those that may have something staged, each at
- * most once. */
+/* A worker's queues: the port room keeps it, a driver marks a queue dirty in it. */
 struct queue_list {
-	struct vbn_queue **dirty;
+	struct vbn_queue **dirty; /* those that may have something staged, each at most once */
 	uint32_t n_dirty;
 	uint32_t n_queues;
 	struct vbn_queue **queues;
 	uint32_t turn; /* whose turn vbn_poll() begins with */
 	uint32_t capacity;
 	struct vbn_worker *worker;
+	struct worker_traffic gone; /* what destroyed queues have passed */
 };
 
-/* What vbn__queue_stats counts, by the owner alone; the layout is struct vbn_queue_stats. */
+/* What each driver's queue starts with. */
 struct vbn_queue {
 	/* line 0: read by each call, written by the first stage after a flush */
 	const struct queue_ops *ops;

@@ -1,7 +1,6 @@
 /* rdma_device.c - RDMA devices by plain verbs: list, open, choose a GID, follow async events */
 
 #include "drv/rdma.h"
-#include "run/run.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

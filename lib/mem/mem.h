@@ -171,7 +171,7 @@ struct vbn_zone {
 	int memfd; /* -1: anonymous */
 	size_t page_size;
 	char name[32];
-	struct vbn_mode modes[3]; /* "page size", "NUMA node", "backing" */
+	struct vbn_mode modes[3]; /* "page_size", "zone_node", "backing" */
 	int n_modes;
 	uint64_t generation;
 	struct vbn_pool *pools; /* in the order of memory; with `used` pool.c's, under its lock */

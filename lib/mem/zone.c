@@ -129,9 +129,9 @@ static void add_modes(struct vbn_zone *zone, const struct vbn_zone_conf *conf,
 {
 	struct mode_report report = {.modes = zone->modes, .max = ARRAY_SIZE(zone->modes)};
 
-	vbn__mode_add(&report, "page size", pages_name[request->pages], map->page_text, "%s",
+	vbn__mode_add(&report, "page_size", pages_name[request->pages], map->page_text, "%s",
 		map->page_why);
-	vbn__mode_add(&report, "NUMA node",
+	vbn__mode_add(&report, "zone_node",
 		conf->node.set ? vbn__mode_number(conf->node.value, "") : "auto", map->node_text,
 		"%s", map->node_why);
 	vbn__mode_add(&report, "backing", vbn__mode_switch(conf->memfd),

@@ -36,16 +36,21 @@ static uint32_t in_flight(void *arg)
 	return sum;
 }
 
+static void add_traffic(const struct vbn_queue_stats *stats, struct worker_traffic *sum)
+{
+	sum->messages += load_once(&stats->tx_messages) + load_once(&stats->rx_messages);
+	sum->bytes += load_once(&stats->tx_bytes) + load_once(&stats->rx_bytes);
+}
+
+/* On any thread, under the worker's traffic lock. */
 static void traffic(void *arg, struct worker_traffic *sum)
 {
 	const struct queue_list *list = arg;
 
-	for (uint32_t i = 0; i < load_once(&list->n_queues); i++) {
-		const struct vbn_queue_stats *stats = &list->queues[i]->stats;
-
-		sum->messages += load_once(&stats->tx_messages) + load_once(&stats->rx_messages);
-		sum->bytes += load_once(&stats->tx_bytes) + load_once(&stats->rx_bytes);
-	}
+	sum->messages += list->gone.messages;
+	sum->bytes += list->gone.bytes;
+	for (uint32_t i = 0; i < list->n_queues; i++)
+		add_traffic(&list->queues[i]->stats, sum);
 }
 
 /* A worker's end is its queues' end. */
@@ -79,7 +84,7 @@ static int list_create(struct vbn_worker *worker)
 	if (!ret)
 		ret = vbn__worker_add_port(worker, in_flight, traffic, list);
 	if (!ret)
-		ret = vbn_worker_add_exit(worker, list_free, list);
+		ret = vbn__worker_add_last_exit(worker, list_free, list);
 	if (ret) {
 		vbn__worker_remove(worker, list);
 		free(list);
@@ -89,35 +94,42 @@ static int list_create(struct vbn_worker *worker)
 	return 0;
 }
 
+/* Room for one more in both tables. */
+static int list_grow(struct queue_list *list)
+{
+	uint32_t capacity = list->capacity ? 2 * list->capacity : 16;
+	struct vbn_queue **queues, **dirty;
+
+	if (list->n_queues < list->capacity)
+		return 0;
+	queues = reallocarray(list->queues, capacity, sizeof(*queues));
+	if (!queues)
+		return -ENOMEM;
+	list->queues = queues;
+	dirty = reallocarray(list->dirty, capacity, sizeof(*dirty));
+	if (!dirty)
+		return -ENOMEM;
+	list->dirty = dirty;
+	list->capacity = capacity;
+	return 0;
+}
+
 int vbn__worker_queues_add(struct vbn_worker *worker, struct vbn_queue *queue)
 {
 	struct queue_list *list;
-	int ret;
+	int ret = vbn__worker_queues(worker) ? 0 : list_create(worker);
 
-	if (!vbn__worker_queues(worker)) {
-		ret = list_create(worker);
-		if (ret)
-			return ret;
-	}
+	if (ret)
+		return ret;
 	list = vbn__worker_queues(worker);
-	if (list->n_queues == list->capacity) {
-		uint32_t capacity = list->capacity ? 2 * list->capacity : 16;
-		struct vbn_queue **queues = reallocarray(list->queues, capacity, sizeof(*queues));
-		struct vbn_queue **dirty;
-
-		if (!queues)
-			return -ENOMEM;
-		list->queues = queues;
-		dirty = reallocarray(list->dirty, capacity, sizeof(*dirty));
-		if (!dirty)
-			return -ENOMEM;
-		list->dirty = dirty;
-		list->capacity = capacity;
+	vbn__worker_lock_traffic(worker);
+	ret = list_grow(list);
+	if (!ret) {
+		queue->list = list;
+		list->queues[list->n_queues++] = queue;
 	}
-	queue->list = list;
-	list->queues[list->n_queues] = queue;
-	store_release(&list->n_queues, list->n_queues + 1);
-	return 0;
+	vbn__worker_unlock_traffic(worker);
+	return ret;
 }
 
 static uint32_t remove_from(struct vbn_queue **queues, uint32_t n, const struct vbn_queue *queue)
@@ -136,7 +148,10 @@ void vbn__worker_queues_remove(struct vbn_queue *queue)
 
 	if (!list)
 		return;
-	store_release(&list->n_queues, remove_from(list->queues, list->n_queues, queue));
+	vbn__worker_lock_traffic(list->worker);
+	add_traffic(&queue->stats, &list->gone);
+	list->n_queues = remove_from(list->queues, list->n_queues, queue);
 	list->n_dirty = remove_from(list->dirty, list->n_dirty, queue);
+	vbn__worker_unlock_traffic(list->worker);
 	queue->list = NULL;
 }

@@ -538,13 +538,13 @@ static void report_control(struct mode_report *report)
 	int core = vbn__control_core();
 
 	if (core == -ESHUTDOWN)
-		vbn__mode_add(report, "control core", "auto", "none",
+		vbn__mode_add(report, "control_core", "auto", "none",
 			"vbn_init() has started no control thread");
 	else if (core < 0)
-		vbn__mode_add(report, "control core", "auto", "not pinned",
+		vbn__mode_add(report, "control_core", "auto", "not pinned",
 			"workers leave no core to pin it to");
 	else
-		vbn__mode_add(report, "control core", "auto", vbn__mode_number((uint64_t)core, ""),
+		vbn__mode_add(report, "control_core", "auto", vbn__mode_number((uint64_t)core, ""),
 			"no worker takes it");
 }
 
@@ -558,7 +558,7 @@ VBN_API int vbn_worker_modes(const struct vbn_worker *worker, struct vbn_mode *m
 	if (!strcmp(worker->why_core, "asked for"))
 		asked = core;
 	vbn__mode_add(&report, "core", asked, core, "%s", worker->why_core);
-	vbn__mode_add(&report, "NUMA node", "auto", vbn__mode_number((uint64_t)worker->node, ""),
+	vbn__mode_add(&report, "numa_node", "auto", vbn__mode_number((uint64_t)worker->node, ""),
 		worker->core >= 0 ? "the core's" : "where the thread was when it became a worker");
 	report_idle(worker, &report);
 	report_control(&report);

@@ -24,7 +24,7 @@ static bool has_room(struct vhca_cq *cq)
 {
 	if (likely(cq->pi - cq->ci <= cq->mask))
 		return !cq->dead;
-	cq->ci = cq->pi - ((cq->pi - from_be32(load_once(&cq->db[0]))) & 0xffffff);
+	cq->ci = cq->pi - ((cq->pi - vhca_record_read(&cq->db[0])) & 0xffffff);
 	if (likely(cq->pi - cq->ci <= cq->mask))
 		return !cq->dead;
 	if (cq->ignore_overrun)
@@ -48,8 +48,8 @@ static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struc
 	uint32_t last = (uint32_t)htobe16(wqe_counter) |
 		htobe32((uint32_t)op_own | (solicited ? 2u : 0) | owner);
 
-	memcpy(slot, body, 60);
-	store_release((uint32_t *)(void *)(slot + 60), last);
+	vhca_memory_write(slot, body, 60);
+	vhca_publish(slot + 60, last);
 	cq->pi++;
 	if (solicited)
 		cq->solicited_pi = cq->pi;
@@ -146,7 +146,7 @@ void vhca_cqe_resize(struct vhca_cq *cq)
  * time: the sequence number moves on when the program takes the event. */
 void vhca_cq_arm(struct vhca_cq *cq)
 {
-	uint32_t record = from_be32(load_once(&cq->db[1]));
+	uint32_t record = vhca_record_read(&cq->db[1]);
 	uint32_t latest;
 
 	if (record == cq->arm_seen)

@@ -121,7 +121,7 @@ static void read_send_records(struct vhca_page *page)
 
 		if (!qp->attr.sq_wqe_count || qp->state == IBV_QPS_RESET)
 			continue;
-		pi = (uint16_t)from_be32(load_acquire(&qp->db[1]));
+		pi = (uint16_t)vhca_record_read(&qp->db[1]);
 		if (pi == qp->sq_pi)
 			continue;
 		if (unlikely((uint16_t)(pi - qp->sq_ci) > qp->sq_mask + 1))
@@ -137,23 +137,15 @@ static void read_arm_records(struct vhca_page *page)
 		vhca_cq_arm(container_of(link, struct vhca_cq, on_page));
 }
 
-/* The load finds nothing most of the time, and leaves the line with whoever writes it. */
-static always_inline bool rung(uint8_t *registers, uint32_t offset)
-{
-	uint64_t *doorbell = (uint64_t *)(void *)(registers + offset);
-
-	return load_once(doorbell) && __atomic_exchange_n(doorbell, 0, __ATOMIC_ACQ_REL);
-}
-
 static unsigned int take_doorbells(struct vhca_page *page)
 {
 	unsigned int n = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(bf_registers); i++)
-		n += rung(page->registers, bf_registers[i]);
+		n += vhca_doorbell_take(page->registers + bf_registers[i]);
 	if (n)
 		read_send_records(page);
-	if (rung(page->registers, MLX5_CQ_DOORBELL)) {
+	if (vhca_doorbell_take(page->registers + MLX5_CQ_DOORBELL)) {
 		read_arm_records(page);
 		n++;
 	}

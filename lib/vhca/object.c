@@ -654,8 +654,9 @@ int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cq
 	error = cq_check(&attr);
 	if (error)
 		return error;
-	cq->ci = cq->pi - ((cq->pi - from_be32(load_once(&cq->db[0]))) & 0xffffff);
-	if (cq->pi - cq->ci > min(n_cqe, cq->mask)) /* the old ring must have room for the CQE that ends it */
+	cq->ci = cq->pi - ((cq->pi - vhca_record_read(&cq->db[0])) & 0xffffff);
+	if (cq->pi - cq->ci >
+		min(n_cqe, cq->mask)) /* the old ring must have room for the CQE that ends it */
 		return EINVAL;
 	vhca_cqe_resize(cq);
 	cq->buf = vhca_pointer(buf);
@@ -1064,7 +1065,7 @@ void vhca_qp_fail(struct vhca_qp *qp)
 	vhca_qp_generation++;
 	vhca_qp_wait_cancel(qp);
 	if (qp->attr.sq_wqe_count) {
-		qp->sq_pi = (uint16_t)from_be32(load_once(&qp->db[1]));
+		qp->sq_pi = (uint16_t)vhca_record_read(&qp->db[1]);
 		vhca_qp_activate(qp);
 	}
 	if (qp->attr.rq_wqe_count)

@@ -30,7 +30,7 @@ static always_inline bool rq_has_wqe(struct vhca_qp *qp)
 		return true;
 	if (unlikely(!qp->attr.rq_wqe_count))
 		return false;
-	qp->rq_pi = (uint16_t)from_be32(load_acquire(&qp->db[0]));
+	qp->rq_pi = (uint16_t)vhca_record_read(&qp->db[0]);
 	ahead = (uint16_t)(qp->rq_pi - qp->rq_ci);
 	if (unlikely(ahead > qp->rq_mask + 1))
 		receive_record_report(qp, qp->rq_mask + 1);
@@ -53,15 +53,17 @@ static always_inline bool rq_peek(struct vhca_qp *qp, struct receive *receive)
 static bool srq_peek(struct vhca_srq *srq, struct receive *receive)
 {
 	const struct mlx5_wqe_srq_next_seg *link;
+	__be16 next;
 
 	if (srq->taken == srq->posted) {
-		srq->posted = (uint16_t)from_be32(load_acquire(srq->db));
+		srq->posted = (uint16_t)vhca_record_read(srq->db);
 		if (srq->taken == srq->posted)
 			return false;
 	}
 	link = (const void *)(srq->buf + ((size_t)srq->head << srq->log2_stride));
 	receive->index = srq->head;
-	receive->next = from_be16(load_once(&link->next_wqe_index));
+	vhca_memory_read(&next, &link->next_wqe_index, sizeof(next));
+	receive->next = from_be16(next);
 	receive->wqe = (const uint8_t *)(link + 1);
 	receive->n_segments = (1u << srq->log2_stride) / VHCA_SEGMENT - 1;
 	return true;
@@ -78,7 +80,7 @@ static void srq_take(struct vhca_srq *srq, const struct receive *receive)
 	srq->taken++;
 	if (!srq->limit)
 		return;
-	srq->posted = (uint16_t)from_be32(load_acquire(srq->db));
+	srq->posted = (uint16_t)vhca_record_read(srq->db);
 	if ((uint16_t)(srq->posted - srq->taken) < srq->limit) {
 		srq->limit = 0;
 		vhca_event_async(&srq->async, IBV_EVENT_SRQ_LIMIT_REACHED);

@@ -174,7 +174,7 @@ static void the_page_size_option_holds_for_zones(void **state)
 	assert_int_equal(vbn_init(&args.argc, &args.argv), 0);
 	assert_int_equal(vbn_zone_create(&(struct vbn_zone_conf){.size = 1 << 16}, &zone), 0);
 	assert_true(vbn_zone_modes(zone, &mode, 1) >= 1);
-	assert_string_equal(mode.name, "page size");
+	assert_string_equal(mode.name, "page_size");
 	assert_string_equal(mode.requested, "plain");
 	vbn_zone_destroy(zone);
 	vbn_fini();

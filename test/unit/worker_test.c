@@ -958,7 +958,7 @@ static int set_up_modes(struct vbn_worker *worker, void *arg)
 
 	if (!vbn_worker_index(worker)) {
 		find_mode(worker, "idle", &seen->idle);
-		find_mode(worker, "control core", &seen->control);
+		find_mode(worker, "control_core", &seen->control);
 		find_mode(worker, "core", &seen->core);
 	}
 	return vbn_worker_add_poll(worker, poll_some, NULL);
@@ -1047,7 +1047,7 @@ static void control_core_is_said_to_be_missing(void **state)
 
 	(void)state;
 	assert_int_equal(vbn_worker_attach(NULL, &worker), 0);
-	find_mode(worker, "control core", &mode);
+	find_mode(worker, "control_core", &mode);
 	assert_string_equal(mode.effective, "none");
 	assert_int_equal(vbn_worker_modes(worker, NULL, 0), 4);
 	vbn_worker_add_poll(worker, poll_idle, NULL);

@@ -106,8 +106,8 @@ static void plain(void **state)
 	for (size_t i = 0; i < zone->size; i++)
 		assert_int_equal(zone->base[i], 0);
 	assert_populated(zone);
-	assert_string_equal(mode_of(zone, "page size")->requested, "plain");
-	assert_string_equal(mode_of(zone, "page size")->effective, "plain");
+	assert_string_equal(mode_of(zone, "page_size")->requested, "plain");
+	assert_string_equal(mode_of(zone, "page_size")->effective, "plain");
 	assert_string_equal(mode_of(zone, "backing")->effective, "anonymous");
 	vbn_zone_destroy(zone);
 }
@@ -121,7 +121,7 @@ static void transparent(void **state)
 	assert_int_equal(vbn_zone_size(zone), round_up(conf.size, plain_page()));
 	assert_int_equal((uintptr_t)zone->base % (2 * MIB), 0);
 	assert_populated(zone);
-	assert_has(mode_of(zone, "page size")->effective, "transparent, ");
+	assert_has(mode_of(zone, "page_size")->effective, "transparent, ");
 	vbn_zone_destroy(zone);
 }
 
@@ -236,7 +236,7 @@ static void check_huge(
 	assert_int_equal(vbn_zone_size(zone), (size_t)n * page);
 	assert_int_equal(zone->page_size, page);
 	assert_int_equal(read_long(free_path), free_before - n);
-	assert_string_equal(mode_of(zone, "page size")->effective, text);
+	assert_string_equal(mode_of(zone, "page_size")->effective, text);
 	assert_int_equal(zone->node, 0);
 	assert_populated(zone);
 	vbn_zone_destroy(zone);
@@ -309,9 +309,9 @@ static void huge_2m_short(void **state)
 
 	conf.pages = VBN_PAGES_AUTO;
 	zone = make(&conf);
-	assert_has(mode_of(zone, "page size")->why, needs);
-	assert_string_equal(mode_of(zone, "page size")->requested, "auto");
-	assert_string_not_equal(mode_of(zone, "page size")->effective, "2 MiB");
+	assert_has(mode_of(zone, "page_size")->why, needs);
+	assert_string_equal(mode_of(zone, "page_size")->requested, "auto");
+	assert_string_not_equal(mode_of(zone, "page_size")->effective, "2 MiB");
 	assert_populated(zone);
 	vbn_zone_destroy(zone);
 }
@@ -326,8 +326,8 @@ static void small_is_plain(void **state)
 		unit_skip("zone_small_is_plain", "there are pages of 2 MiB to take");
 	zone = make(&conf);
 	assert_int_equal(vbn_zone_size(zone), 64 * KIB);
-	assert_string_equal(mode_of(zone, "page size")->effective, "plain");
-	assert_has(mode_of(zone, "page size")->why, "too small for a transparent huge page");
+	assert_string_equal(mode_of(zone, "page_size")->effective, "plain");
+	assert_has(mode_of(zone, "page_size")->why, "too small for a transparent huge page");
 	vbn_zone_destroy(zone);
 }
 
@@ -340,11 +340,11 @@ static void default_pages(void **state)
 	(void)state;
 	vbn__zone_default_pages(VBN_PAGES_PLAIN);
 	zone = make(&conf);
-	assert_string_equal(mode_of(zone, "page size")->requested, "plain");
-	assert_string_equal(mode_of(zone, "page size")->effective, "plain");
+	assert_string_equal(mode_of(zone, "page_size")->requested, "plain");
+	assert_string_equal(mode_of(zone, "page_size")->effective, "plain");
 	vbn_zone_destroy(zone);
 	zone = make(&explicit);
-	assert_string_equal(mode_of(zone, "page size")->requested, "transparent");
+	assert_string_equal(mode_of(zone, "page_size")->requested, "transparent");
 	vbn_zone_destroy(zone);
 	vbn__zone_default_pages(VBN_PAGES_AUTO);
 }
@@ -367,8 +367,8 @@ static void bound_to_its_node(void **state)
 	assert_int_equal(policy, MPOL_BIND);
 	assert_int_equal(nodes[0], 1);
 	assert_on_node(zone, 0);
-	assert_string_equal(mode_of(zone, "NUMA node")->requested, "0");
-	assert_string_equal(mode_of(zone, "NUMA node")->effective, "0");
+	assert_string_equal(mode_of(zone, "zone_node")->requested, "0");
+	assert_string_equal(mode_of(zone, "zone_node")->effective, "0");
 	vbn_zone_destroy(zone);
 }
 
@@ -381,8 +381,8 @@ static void default_node_is_the_threads(void **state)
 	(void)state;
 	assert_int_equal(getcpu(&cpu, &node), 0);
 	assert_int_equal(zone->node, node);
-	assert_string_equal(mode_of(zone, "NUMA node")->requested, "auto");
-	assert_string_not_equal(mode_of(zone, "NUMA node")->why, "");
+	assert_string_equal(mode_of(zone, "zone_node")->requested, "auto");
+	assert_string_not_equal(mode_of(zone, "zone_node")->why, "");
 	vbn_zone_destroy(zone);
 }
 
@@ -462,7 +462,7 @@ static int binding_forbidden(void)
 	if (!forbid(SYS_mbind, EPERM, -1))
 		return NO_FILTERS;
 	child_check(!vbn_zone_create(&conf, &zone));
-	child_check(strstr(mode_of(zone, "NUMA node")->why, "mbind: Operation not permitted"));
+	child_check(strstr(mode_of(zone, "zone_node")->why, "mbind: Operation not permitted"));
 	vbn_zone_destroy(zone);
 	return 0;
 }
