@@ -132,7 +132,7 @@ static int teardown(void **state)
 static void test_headers(void **state)
 {
 	union command command = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT);
-	struct ib_uverbs_query_port_resp_ex resp;
+	struct ib_uverbs_query_port_resp_ex resp = {.port_cap_flags2 = 0};
 
 	(void)state;
 	assert_int_equal(ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, NULL) ? errno : 0, EFAULT);
@@ -389,8 +389,8 @@ static void test_get_context_rules(void **state)
 		.max_cqe_version = 1,
 		.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR,
 	};
-	struct mlx5_ib_alloc_ucontext_resp uhw;
-	struct ib_uverbs_get_context_resp resp;
+	struct mlx5_ib_alloc_ucontext_resp uhw = {.cqe_version = 0};
+	struct ib_uverbs_get_context_resp resp = {.async_fd = 0};
 	struct ibv_context *keep = context;
 	struct ibv_context raw = {.cmd_fd = open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC)};
 	union command command;
