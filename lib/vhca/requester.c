@@ -284,7 +284,8 @@ static void alter(struct vhca_message *message)
 		return;
 	while (!first->length)
 		first++;
-	byte = *first->addr ^ 0x10;
+	vhca_memory_read(&byte, first->addr, 1);
+	byte ^= 0x10;
 	memmove(first + 1, first, (size_t)(message->sge + message->n_sge - first) * sizeof(*first));
 	message->n_sge++;
 	first[0] = (struct vhca_sge){&byte, 1};
