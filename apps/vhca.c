@@ -153,8 +153,9 @@ static int run(char **argv)
 	struct program program;
 	int status = program_find(argv[0], &program);
 
+	/* The emulator of a sanitized build needs the runtime even where the command does not. */
 	if (!status)
-		status = vhca_preload(program.sanitizer);
+		status = vhca_preload(*program.sanitizer ? program.sanitizer : loaded_sanitizer());
 	if (status)
 		return status;
 	if (*program.sanitizer)
