@@ -17,19 +17,22 @@ int vhca_create_comp_channel(struct vhca_request *request)
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }
 
-/* The channel behind the program's descriptor, which the request holds until the lock is released.
- */
+/* The channel behind the program's descriptor: it does not go before the command has ended. */
 static int find_channel(struct vhca_request *request, int fd, struct vhca_channel **channel)
 {
 	struct vhca_file *file = vhca_file_get(fd);
+	int error = 0;
 
-	request->held = file;
-	if (!file || file->kind != VHCA_FILE_CHANNEL)
+	if (!file)
 		return EBADF;
-	if (!file->channel || file->channel->context != request->context)
-		return EINVAL;
-	*channel = file->channel->channel;
-	return 0;
+	if (file->kind != VHCA_FILE_CHANNEL)
+		error = EBADF;
+	else if (!file->channel || file->channel->context != request->context)
+		error = EINVAL;
+	else
+		*channel = file->channel->channel;
+	vhca_file_put(file);
+	return error;
 }
 
 static int check_cq_size(uint32_t cqe, uint32_t cqe_size)

@@ -11,8 +11,15 @@
 struct vhca_file *vhca_fd_table[VHCA_MAX_FDS];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pid_t owner; /* the process that the table is of: a forked or vforked child must leave its
-		       parent's alone */
+
+/* The process that the table is of. A child of vfork, which shares it, must leave it alone. */
+static pid_t owner;
+static int n_slots; /* of the table that were ever used: what a child has to clear */
+
+/* Files whose last descriptor went during a command: they end when the command has released the
+ * device. */
+static __thread struct vhca_file *ended;
+static __thread bool in_command;
 
 /* The real fstat without its hook. */
 static int identify(int fd, dev_t *dev, ino_t *ino)
@@ -51,8 +58,30 @@ void vhca_file_put(struct vhca_file *file)
 	pthread_mutex_lock(&lock);
 	last = --file->refs == 0;
 	pthread_mutex_unlock(&lock);
-	if (last)
+	if (!last)
+		return;
+	if (in_command) {
+		file->next = ended;
+		ended = file;
+	} else {
 		file_end(file);
+	}
+}
+
+void vhca_command_begin(void)
+{
+	in_command = true;
+}
+
+void vhca_command_end(void)
+{
+	struct vhca_file *file;
+
+	in_command = false;
+	while ((file = ended)) {
+		ended = file->next;
+		file_end(file);
+	}
 }
 
 struct vhca_file *vhca_file_get(int fd)
@@ -92,18 +121,29 @@ void vhca_fd_forget(int fd)
 		vhca_file_put(file);
 }
 
-/* In a child the table starts empty: what the parent had open stays the parent's. */
-static void own_table(void)
+/* In a child of fork the table starts empty: what the parent had open stays the parent's. */
+static void forked(void)
 {
+	pthread_mutex_init(&lock, NULL);
+	memset(vhca_fd_table, 0, (size_t)n_slots * sizeof(vhca_fd_table[0]));
+	owner = 0;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+}
+
+/* Whether the table is this process's, or becomes it. */
+static bool own_table(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pid_t self = getpid();
 
-	if (likely(owner == self))
-		return;
-	if (owner) {
-		pthread_mutex_init(&lock, NULL);
-		memset(vhca_fd_table, 0, sizeof(vhca_fd_table));
-	}
-	owner = self;
+	pthread_once(&once, watch_forks);
+	if (!owner)
+		owner = self;
+	return owner == self;
 }
 
 int vhca_fd_set(int newfd, struct vhca_file *file)
@@ -112,11 +152,13 @@ int vhca_fd_set(int newfd, struct vhca_file *file)
 
 	if ((unsigned int)newfd >= VHCA_MAX_FDS)
 		return EMFILE;
-	own_table();
+	if (!own_table())
+		return 0; /* a plain descriptor, as good for reading */
 	pthread_mutex_lock(&lock);
 	old = vhca_fd_table[newfd];
 	file->refs++;
 	store_once(&vhca_fd_table[newfd], file);
+	n_slots = max(n_slots, newfd + 1);
 	pthread_mutex_unlock(&lock);
 	if (old)
 		vhca_file_put(old);

@@ -82,7 +82,8 @@ enum vhca_file_kind {
 /* What descriptors and their duplicates stand for. Behind each is a real descriptor, of a memfd or
  * a pipe. */
 struct vhca_file {
-	int refs; /* descriptors, and calls under way */
+	int refs;               /* descriptors, and calls under way */
+	struct vhca_file *next; /* among those that end after a command */
 	enum vhca_file_kind kind;
 	dev_t dev; /* of the real descriptor: tells when a number was closed and reused behind our
 		      back */
@@ -106,6 +107,11 @@ static inline bool vhca_fd_may_be_ours(int fd)
  */
 struct vhca_file *vhca_file_get(int fd);
 void vhca_file_put(struct vhca_file *file);
+
+/* Around a command, which holds the device's lock: a file whose last hold goes meanwhile ends at
+ * the end, because ending it takes the lock. */
+void vhca_command_begin(void);
+void vhca_command_end(void);
 
 /* After a real dup: newfd is one more descriptor of the file, whatever it was before. 0 or an
  * errno. */
@@ -145,7 +151,6 @@ struct vhca_request {
 	struct vhca_context *context;
 	struct vhca_span in, out;         /* the command's own structures */
 	struct vhca_span uhw_in, uhw_out; /* libmlx5's */
-	struct vhca_file *held; /* put when the lock is released: what the put may end takes it */
 };
 
 /* Copies of the program's memory: EFAULT where it is not there, as the kernel answers, rather than

@@ -271,6 +271,7 @@ int vhca_ioctl(struct vhca_context *context, void *argument)
 	error = attrs_match(&call, method);
 	if (error)
 		return error;
+	vhca_command_begin();
 	vhca_lock(context->device);
 	error = vhca_handles_need(context);
 	if (!error && vhca_method_needs_context(method) && !context->handles->opened)
@@ -280,8 +281,7 @@ int vhca_ioctl(struct vhca_context *context, void *argument)
 	if (!error)
 		vhca_channels_sweep(context);
 	vhca_unlock(context->device);
-	if (call.request.held)
-		vhca_file_put(call.request.held);
+	vhca_command_end();
 	if (!error)
 		attrs_mark_outputs(&call, method);
 	return error;

@@ -472,6 +472,28 @@ static void test_a_number_reused_behind_our_back(void **state)
 	assert_int_equal(close(fd), 0);
 }
 
+/* A channel that gets the number of a device closed unseen: the device then ends inside the command
+ * that makes the channel, and must wait for its end. */
+static void test_a_channel_on_a_stale_number(void **state)
+{
+	struct ibv_context *context = open_device("mlx5_0");
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	int fd = open(CDEV0, O_RDWR);
+
+	(void)state;
+	assert_true(fd >= 0);
+	syscall(SYS_close, fd);
+	channel = ibv_create_comp_channel(context);
+	assert_non_null(channel);
+	assert_int_equal(channel->fd, fd);
+	cq = ibv_create_cq(context, 10, NULL, channel, 0);
+	assert_non_null(cq);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
 /* The child of a fork closes what it inherited, as Python's subprocess does: the parent's device
  * stays. */
 static void test_a_child_that_closes(void **state)
@@ -484,9 +506,11 @@ static void test_a_child_that_closes(void **state)
 	(void)state;
 	child = fork();
 	if (!child) {
+		char text[32];
+
 		for (int fd = 3; fd < 64; fd++)
 			close(fd);
-		_exit(0);
+		_exit(slurp(DEVICE0 "/node_type", text, sizeof(text)) == 6 ? 0 : 1);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
@@ -664,6 +688,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rdma_netlink_is_refused),
 		cmocka_unit_test(test_duplicates_are_the_device_too),
 		cmocka_unit_test(test_a_number_reused_behind_our_back),
+		cmocka_unit_test(test_a_channel_on_a_stale_number),
 		cmocka_unit_test(test_a_child_that_closes),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_nothing_is_left_open),
