@@ -13,8 +13,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <sys/stat.h>
 
-/* ---- sysfs.c: the tree, without memory: a path is resolved to a place, a place yields its content
- * ---- */
+/* ---- sysfs.c: a path resolves to a place, a place has a content ---- */
 
 #define VHCA_PATH_MAX 512
 
@@ -24,8 +23,7 @@ struct vhca_place {
 	const struct vhca_entry *entry;
 	int device;               /* of the emulated devices; what the path says of it */
 	int index;                /* of a numbered entry: a GID, a P_Key */
-	char path[VHCA_PATH_MAX]; /* canonical: no link in it, except the last component of a place
-				     that is a link */
+	char path[VHCA_PATH_MAX]; /* canonical: no link in it but, of a link, the last component */
 };
 
 enum vhca_lookup { VHCA_NOT_OURS, VHCA_FOUND, VHCA_FAILED };
@@ -45,8 +43,7 @@ void vhca_place_stat(const struct vhca_place *place, struct stat *st);
 /* An attribute's content or a link's target; how many bytes, at most size - 1 with a closing 0. */
 size_t vhca_place_read(const struct vhca_place *place, char *text, size_t size);
 
-/* The i-th name in a directory ("." and ".." not among them), with its place; false past the end.
- */
+/* The i-th name in a directory, without "." and "..", and its place; false past the end. */
 bool vhca_place_child(
 	const struct vhca_place *place, size_t i, struct vhca_place *child, const char **name);
 
@@ -55,11 +52,12 @@ bool vhca_place_child(
 /* RDMA_VERBS_IOCTL on a context's command fd; 0 or an errno. Any thread. */
 int vhca_ioctl(struct vhca_context *context, void *argument);
 
-/* After the last close of the command fd: every object that the program left, then the context. */
+/* ---- handle.c: contexts, completion channels, handles ---- */
+
+/* After the last close of the command fd: what the program left, then the context. */
 void vhca_context_close(struct vhca_context *context);
 
-/* One completion channel as its file descriptors know it. It goes when both they and its CQs have
- * gone. */
+/* A completion channel as its descriptors know it: it goes when they and its CQs have gone. */
 struct vhca_channel_file {
 	struct vhca_channel_file *next; /* of the context's */
 	struct vhca_context *context;   /* NULL once that is closed */
@@ -103,8 +101,7 @@ static inline bool vhca_fd_may_be_ours(int fd)
 	return (unsigned int)fd < VHCA_MAX_FDS && unlikely(load_once(&vhca_fd_table[fd]) != NULL);
 }
 
-/* The file behind a descriptor, held until it is put; NULL if it is not ours, or another process's.
- */
+/* The file behind a descriptor, held until it is put; NULL if that is not ours. */
 struct vhca_file *vhca_file_get(int fd);
 void vhca_file_put(struct vhca_file *file);
 
@@ -113,8 +110,7 @@ void vhca_file_put(struct vhca_file *file);
 void vhca_command_begin(void);
 void vhca_command_end(void);
 
-/* After a real dup: newfd is one more descriptor of the file, whatever it was before. 0 or an
- * errno. */
+/* After a real dup: newfd is one more descriptor of the file now. 0 or an errno. */
 int vhca_fd_set(int newfd, struct vhca_file *file);
 
 /* Before a real close. */
@@ -126,13 +122,11 @@ int vhca_open_place(const struct vhca_place *place, int flags);
 /* The memfd alone, of which nobody knows: for a stream, which closes its descriptor unseen. */
 int vhca_open_content(const struct vhca_place *place, int flags);
 
-/* Resolves what a call on dirfd and path names; an empty path with `empty_is_fd` is dirfd itself.
- */
+/* Resolves what dirfd and path name; an empty path with `empty_is_fd` is dirfd itself. */
 enum vhca_lookup vhca_locate(int dirfd, const char *path, bool follow, bool empty_is_fd,
 	struct vhca_place *place, int *error);
 
-/* Whether vhca_locate() is worth its while: the cost for every path that is not ours. Accepts NULL.
- */
+/* Whether vhca_locate() is worth it: the cost for paths that are not ours. Accepts NULL. */
 bool vhca_may_locate(int dirfd, const char *path, bool empty_is_fd);
 
 /* Makes fd a descriptor of the channel under any duplicate. 0 or an errno. */
@@ -163,8 +157,6 @@ int vhca_copy_out(uint64_t to, const void *from, size_t size);
  * zero-filled where it is longer. */
 int vhca_span_read(const struct vhca_span *span, void *to, size_t size);
 int vhca_span_write(const struct vhca_span *span, const void *from, size_t size);
-
-/* ---- handle.c ---- */
 
 /* What the kernel keeps for a context beside the device's objects. */
 struct vhca_handles {
