@@ -65,6 +65,9 @@ struct end {
 	struct vbn_remote *remotes; /* of writes: by slot, with a burst's worth of them again behind
 				       the last */
 	uint32_t slot_mask;
+	uint64_t given_up;        /* of staged: lost, so not on their way to the peer */
+	uint64_t shut_at;         /* what the peer had received when its window was found shut */
+	uint64_t shut_since;      /* ns */
 	struct vbn_export *slots; /* of a receiving end of writes: what the peer writes to */
 	struct vbn_address address;
 	struct vbn_queue_stats stats; /* at the end */
@@ -94,6 +97,7 @@ struct side {
 	uint64_t first_ns;       /* the first message that came */
 	uint64_t last_ns;        /* the last one, of those that came while draining */
 	struct mark start, stop; /* the window that counts */
+	int64_t least_room;      /* of the peer's receives, to begin a burst */
 	uint64_t pace_start;     /* --rate: ns at which nothing had been sent yet */
 	uint64_t pace_sent;      /* since */
 	double pace_per_ns;

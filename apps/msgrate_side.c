@@ -13,9 +13,10 @@
 
 #define SECOND        1000000000ull
 #define SETUP_TIMEOUT (20 * SECOND)
-#define SLICE         (SECOND / 50) /* between looks at whether the run still goes on */
-#define QUIET         (SECOND / 10) /* a drain is over when nothing came for so long */
-#define MIN_DEPTH     16            /* of the ring that a one-way end does not use */
+#define SLICE         (SECOND / 50)  /* between looks at whether the run still goes on */
+#define QUIET         (SECOND / 10)  /* a drain is over when nothing came for so long */
+#define LATE          (SECOND / 100) /* what has not come by then when all else has is lost */
+#define MIN_DEPTH     16             /* of the ring that a one-way end does not use */
 
 /* ---- meeting ---- */
 
@@ -266,6 +267,47 @@ static uint64_t pace_room(struct side *side)
 	return due > 0 ? (uint64_t)due : 0;
 }
 
+/* The window to the peer is shut. What is lost would keep it shut for ever: where the device is
+ * done with all that was sent and still nothing comes, it is not counted as on its way any more. */
+static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uint64_t received)
+{
+	uint64_t now = now_ns();
+
+	if (received != end->shut_at || end->n_held || vbn_queue_outstanding(end->queue)) {
+		end->shut_at = received;
+		end->shut_since = now;
+	} else if (now - end->shut_since > LATE) {
+		end->given_up = end->staged - received;
+	}
+}
+
+/* How many messages the peer has receives for: at least a good part of a burst, or none. A sender
+ * that goes on regardless makes its queue wait for the receiver by RNR timers, which is slower. */
+static always_inline uint64_t receive_room(const struct side *side, struct end *end)
+{
+	uint64_t received = load_once(&end->peer->received);
+	int64_t on_the_way = (int64_t)(end->staged - end->given_up - received);
+	int64_t room = side->run->conf.rx_depth - on_the_way;
+
+	if (likely(room >= side->least_room))
+		return (uint64_t)room;
+	wait_for_window(end, received);
+	return 0;
+}
+
+static always_inline uint64_t send_room(
+	struct side *side, struct end *end, const enum msg_op op, const bool paced)
+{
+	uint64_t room = op == OP_SEND ? receive_room(side, end) : UINT64_MAX;
+
+	if (paced) {
+		uint64_t due = pace_room(side);
+
+		room = room < due ? room : due;
+	}
+	return room;
+}
+
 static always_inline int side_poll(struct vbn_worker *worker, struct side *side,
 	const enum msg_op op, const bool verify, const bool paced)
 {
@@ -283,8 +325,7 @@ static always_inline int side_poll(struct vbn_worker *worker, struct side *side,
 		if (op == OP_WRITE && end->sends)
 			end_count_writes(side, end);
 		if (end->sends && likely(!stopping && !end->failed)) {
-			int n = end_send(
-				side, end, paced ? pace_room(side) : UINT64_MAX, op, verify);
+			int n = end_send(side, end, send_room(side, end, op, paced), op, verify);
 
 			did += n;
 			if (paced)
@@ -414,6 +455,7 @@ static int create_end(struct end *end)
 	int err;
 
 	end->limit = UINT64_MAX;
+	end->shut_at = UINT64_MAX;
 	end->slot_mask = (uint32_t)conf->tx_depth - 1;
 	end->held = calloc((size_t)conf->post_list, sizeof(struct vbn_buf *));
 	if (!end->held)
@@ -493,10 +535,14 @@ static void note_modes(struct side *side)
 	note_queue_modes(&side->ends[side->n_ends - 1], who);
 }
 
-static void set_pace(struct side *side)
+static void set_pace_and_window(struct side *side)
 {
 	const struct run *run = side->run;
 
+	side->least_room = run->conf.rx_depth / 2 < run->conf.post_list ? run->conf.rx_depth / 2
+									: run->conf.post_list;
+	if (!side->least_room)
+		side->least_room = 1;
 	side->unfinished = 0;
 	for (int i = 0; i < side->n_ends; i++)
 		side->unfinished += side->ends[i].sends;
@@ -644,7 +690,7 @@ int side_setup(struct vbn_worker *worker, void *arg)
 	pthread_mutex_lock(&run->lock);
 	side->worker = worker;
 	pthread_mutex_unlock(&run->lock);
-	set_pace(side);
+	set_pace_and_window(side);
 	err = set_up(side);
 	if (err) {
 		give_up(run, err);

@@ -156,6 +156,11 @@ class Faults(CommandTest):
     def test_many(self):
         self.faulty("msg-drop=10,msg-drop=20,msg-double=30,msg-alter=4000,msg-drop=4500", {"lost": 3, "duplicate": 1, "corrupt": 1})
 
+    def test_more_lost_than_the_receiver_has_receives(self):
+        """What is lost does not count as on its way to the receiver for ever, so the run still ends."""
+        faults = ",".join(f"msg-drop={i}" for i in range(100, 107))
+        self.faulty(faults, {"lost": 7}, "--rx-depth", "4", "--tx-depth", "4", "--post-list", "2", "--cq-mod", "2")
+
     def test_unverified(self):
         """Counts alone tell a loss and a double."""
         for fault, key in (("msg-drop=100", "lost"), ("msg-double=100", "duplicate")):
