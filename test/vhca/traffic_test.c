@@ -432,6 +432,25 @@ static void reset_starts_anew(void **state)
 	pair_close(&pair);
 }
 
+/* UC carries the same messages; one that finds no receive is lost and nobody is told. */
+static void unreliable_connection(void **state)
+{
+	struct pair_conf conf = {.type = IBV_QPT_UC};
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &conf);
+	stream(&pair, 5000);
+	post_send(&pair.a, 1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 8, NULL, 0);
+	expect_wc(pair.a.send_cq, 1, IBV_WC_SUCCESS);
+	post_recv(&pair.b, 2, 0, 64);
+	expect_quiet(pair.b.recv_cq);
+	post_send(&pair.a, 2, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 8, NULL, 0);
+	expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
+	expect_wc(pair.b.recv_cq, 2, IBV_WC_SUCCESS);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -445,6 +464,7 @@ int main(void)
 		cmocka_unit_test(resize_keeps_completions),
 		cmocka_unit_test(many_pairs),
 		cmocka_unit_test(reset_starts_anew),
+		cmocka_unit_test(unreliable_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
