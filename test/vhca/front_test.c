@@ -556,6 +556,45 @@ static void test_threads(void **state)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
 }
 
+static void *make_objects(void *arg)
+{
+	struct ibv_context *context = arg;
+
+	for (int i = 0; i < 50; i++) {
+		struct ibv_pd *pd = ibv_alloc_pd(context);
+		struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+		struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, channel, 0);
+		struct ibv_qp_init_attr attr = {.send_cq = cq,
+			.recv_cq = cq,
+			.qp_type = IBV_QPT_RC,
+			.cap = {8, 8, 1, 1, 0}};
+		struct ibv_qp *qp;
+
+		assert_non_null(pd);
+		assert_non_null(cq);
+		qp = ibv_create_qp(pd, &attr);
+		assert_non_null(qp);
+		assert_int_equal(ibv_destroy_qp(qp), 0);
+		assert_int_equal(ibv_destroy_cq(cq), 0);
+		assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+		assert_int_equal(ibv_dealloc_pd(pd), 0);
+	}
+	return NULL;
+}
+
+static void test_threads_share_a_context(void **state)
+{
+	struct ibv_context *context = open_device("mlx5_0");
+	pthread_t threads[4];
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, make_objects, context), 0);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	assert_int_equal(ibv_close_device(context), 0);
+}
+
 static int count_descriptors(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -691,6 +730,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_channel_on_a_stale_number),
 		cmocka_unit_test(test_a_child_that_closes),
 		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_threads_share_a_context),
 		cmocka_unit_test(test_nothing_is_left_open),
 		cmocka_unit_test(test_options),
 	};
