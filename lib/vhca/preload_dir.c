@@ -178,9 +178,6 @@ static int readdir_r_any(DIR *stream, struct dirent *entry, struct dirent **resu
 	return 0;
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
 HOOK int readdir_r(DIR *stream, struct dirent *entry, struct dirent **result)
 {
 	return readdir_r_any(stream, entry, result);
@@ -191,8 +188,6 @@ HOOK int readdir64_r(DIR *stream, struct dirent64 *entry, struct dirent64 **resu
 	return readdir_r_any(
 		stream, (struct dirent *)(void *)entry, (struct dirent **)(void *)result);
 }
-
-#pragma GCC diagnostic pop
 
 HOOK int closedir(DIR *stream)
 {
@@ -286,13 +281,13 @@ no_memory:
 }
 
 static int scandir_any(
-	int dirfd_, const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare)
+	int at, const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare)
 {
 	struct vhca_place place;
 	int error;
 
-	if (unlikely(vhca_may_locate(dirfd_, path, false))) {
-		switch (vhca_locate(dirfd_, path, true, false, &place, &error)) {
+	if (unlikely(vhca_may_locate(at, path, false))) {
+		switch (vhca_locate(at, path, true, false, &place, &error)) {
 		case VHCA_FOUND:
 			if (vhca_place_kind(&place) == VHCA_DIRECTORY)
 				return scan_place(&place, list, filter, compare);
@@ -302,9 +297,9 @@ static int scandir_any(
 		default: break;
 		}
 	}
-	if (dirfd_ == AT_FDCWD)
+	if (at == AT_FDCWD)
 		return real()->scandir(path, list, filter, compare);
-	return real()->scandirat(dirfd_, path, list, filter, compare);
+	return real()->scandirat(at, path, list, filter, compare);
 }
 
 HOOK int scandir(const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare)
@@ -321,15 +316,15 @@ HOOK int scandir64(const char *path, struct dirent64 ***list,
 }
 
 HOOK int scandirat(
-	int dirfd_, const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare)
+	int at, const char *path, struct dirent ***list, filter_fn *filter, compare_fn *compare)
 {
-	return scandir_any(dirfd_, path, list, filter, compare);
+	return scandir_any(at, path, list, filter, compare);
 }
 
-HOOK int scandirat64(int dirfd_, const char *path, struct dirent64 ***list,
+HOOK int scandirat64(int at, const char *path, struct dirent64 ***list,
 	int (*filter)(const struct dirent64 *),
 	int (*compare)(const struct dirent64 **, const struct dirent64 **))
 {
-	return scandir_any(dirfd_, path, (struct dirent ***)list, (filter_fn *)(void *)filter,
+	return scandir_any(at, path, (struct dirent ***)list, (filter_fn *)(void *)filter,
 		(compare_fn *)(void *)compare);
 }
