@@ -1,9 +1,8 @@
 /* device.h - private to the device side: the objects as the engine sees them, and the seams between
  * its files
  *
- * Lives here: queues, their layouts, and what object.c, engine.c, requester.c, responder.c, cqe.c,
- * rule.c, fault.c, memory.c and the wires know of each other. May touch it: those files alone;
- * front sees vhca.h.
+ * Lives here: queues, their layouts, and what the files of the device side (vhca.h lists them) know
+ * of each other. May touch it: those files alone; front sees vhca.h.
  *
  * Everything is done with the device's lock held, so nothing in here is shared between threads but
  * the program's memory, which other threads write at any time.
@@ -282,7 +281,27 @@ struct vhca_tables {
  * up again. */
 extern uint64_t vhca_qp_generation;
 
+static inline struct vhca_tables *vhca_tables_of(const struct vhca_object *object)
+{
+	return object->context->device->tables;
+}
+
+/* ---- object.c ---- */
+
 int vhca_tables_create(struct vhca_device *device);
+int vhca_number_add(struct vhca_numbers *numbers, void *object, uint32_t *number);
+void vhca_number_remove(struct vhca_numbers *numbers, uint32_t number);
+
+/* Zeroed, and in no list until it is linked; one that is not linked yet ends by free(). */
+void *vhca_object_new(struct vhca_context *context, enum vhca_kind kind, size_t size);
+void vhca_object_link(struct vhca_object *object);
+void vhca_object_free(struct vhca_object *object);
+
+/* What RoCE asks of an address vector. */
+int vhca_address_check(
+	const struct vhca_device *device, const struct ibv_ah_attr *attr, uint32_t sgid_index);
+/* NULL: the context has no such UAR. */
+struct vhca_page *vhca_page_find(struct vhca_context *context, uint32_t number);
 struct vhca_qp *vhca_find_qp(struct vhca_device *device, uint32_t number);
 struct vhca_device *vhca_find_device(const uint8_t gid[16]);
 
@@ -308,10 +327,27 @@ static always_inline uint8_t *vhca_mr_at(const struct vhca_mr *mr, uint64_t addr
 uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg,
 	uint32_t length, uint32_t need, struct vhca_sge *sge);
 
+/* ---- event.c ---- */
+
+static inline void vhca_counted_init(
+	struct vhca_counted *counted, struct vhca_events *events, uint64_t element)
+{
+	*counted = (struct vhca_counted){.events = events, .element = element};
+}
+
 void vhca_events_destroy(struct vhca_events *events);
+/* Takes back what the program has not read; returns how many it has. */
+uint32_t vhca_events_end(struct vhca_counted *counted);
+void vhca_channel_destroy(struct vhca_channel *channel);
 /* Tells the program; nothing where it has no channel for it. */
 void vhca_event_async(struct vhca_counted *object, enum ibv_event_type type);
 void vhca_event_completion(struct vhca_cq *cq);
+
+/* ---- queue.c and qp.c ---- */
+
+void vhca_cq_destroy(struct vhca_cq *cq);
+void vhca_srq_destroy(struct vhca_srq *srq);
+void vhca_qp_destroy(struct vhca_qp *qp);
 
 /* To ERR, from wherever: what is posted is flushed. The engine does the flushing. */
 void vhca_qp_fail(struct vhca_qp *qp);

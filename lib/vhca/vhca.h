@@ -4,13 +4,11 @@
  * libibverbs and libmlx5. May come in: lib/base, libc; nothing else of the stack. The stack reaches
  * it only as it would reach a NIC.
  *
- *   front    what the kernel would be
- *     preload.c    libc calls on /dev/infiniband and sysfs that are answered here; the rest passes
- * through sysfs.c      the emulated sysfs tree, in memory: nothing on disk, so nothing is left
- * behind options.c    VHCA_* in the environment uverbs.c     RDMA_VERBS_IOCTL: dispatch, handles,
- * native methods command.c    the commands inside INVOKE_WRITE device   what the chip would be
+ *   front    what the kernel would be: front.h says which file has what
+ *   device   what the chip would be
  *     device.c     devices, contexts, ports, GIDs
- *     object.c     PDs, MRs, CQs, QPs, SRQs, AHs, UARs: create, modify, destroy, look up
+ *     object.c     numbers, PDs, MRs, AHs, UARs; queue.c CQs and SRQs; qp.c QPs and their states
+ *     event.c      completion and async events
  *     engine.c     the thread that watches doorbells and runs queues
  *     requester.c  decodes send WQEs and executes them; completion and error of requests
  *     responder.c  receives: RQ and SRQ, scatter, remote access
@@ -89,7 +87,7 @@ struct vhca_device {
 	struct vhca_gid gids[VHCA_N_GIDS];
 	struct vhca_wire *wire;
 	struct vhca_context *contexts; /* list */
-	struct vhca_tables *tables;    /* QPs by number, keys by index: object.c's */
+	struct vhca_tables *tables;    /* objects by number: object.c's */
 };
 
 /* The devices of this process, made on first use. Any thread. */
@@ -109,7 +107,7 @@ struct vhca_context {
 	uint8_t *bar; /* our mapping of all of it */
 	size_t bar_size;
 	uint64_t uars_used[16];       /* bitmap of UAR pages, 1,024 of them */
-	struct vhca_events *async;    /* object.c's: unread struct ib_uverbs_async_event_desc; NULL
+	struct vhca_events *async;    /* event.c's: unread struct ib_uverbs_async_event_desc; NULL
 					 before ASYNC_EVENT_ALLOC */
 	struct vhca_object *objects;  /* list: what a context's end destroys */
 	struct vhca_handles *handles; /* uverbs.c's: handle number to object */
@@ -132,8 +130,7 @@ void vhca_context_destroy(struct vhca_context *context);
 #define VHCA_BAR_CLOCK_INFO ((size_t)(7u << 8) * VHCA_PAGE) /* struct mlx5_ib_clock_info */
 #define VHCA_BAR_SIZE       (VHCA_BAR_CLOCK_INFO + VHCA_PAGE)
 
-/* ---- object.c: each create and destroy with the device's lock held; 0 or a positive errno as the
- * kernel would ---- */
+/* ---- object.c, queue.c, qp.c, event.c: with the device's lock held; 0 or a positive errno ---- */
 
 enum vhca_kind {
 	VHCA_PD,
@@ -172,7 +169,7 @@ struct vhca_mr {
 
 struct vhca_channel {
 	struct vhca_object object;
-	struct vhca_events *events; /* object.c's: unread struct ib_uverbs_comp_event_desc */
+	struct vhca_events *events; /* event.c's: unread struct ib_uverbs_comp_event_desc */
 };
 
 struct vhca_uar {
