@@ -100,13 +100,13 @@ struct command {
 	const char *more;    /* examples and notes, behind the options */
 	const struct option *options;
 	size_t n_options;
-	bool runs_command; /* "-- COMMAND" follows the options */
 };
 
 enum { OPTIONS_OK = -1 };
 
 /* Fills *conf from argv[1] on. OPTIONS_OK, or the status to leave with (after --help: 0). `given`
- * gets a bit for each option by its place in the table. *rest is what follows "--", or NULL. */
+ * gets a bit for each option by its place in the table. *rest is what follows "--"; a subcommand
+ * without such a part gives NULL. */
 int options_parse(const struct command *command, int argc, char **argv, void *conf, uint64_t *given,
 	char ***rest);
 

@@ -22,7 +22,7 @@ static const struct option options[] = {
 		"as 0,2-3; one worker each, in pairs: the first sends\nto the second (two near the device; one where this\nprocess may use no more than two)"},
 	{"connection", "TYPE", VALUE_WORD, VALUE(connection), 0, 0, "rc", "transport: rc (rc)"},
 	{"op", "OP", VALUE_WORD, VALUE(op), 0, 0, "send write", "send or write (send)"},
-	{"size", "BYTES", VALUE_SIZE, VALUE(size), 0, INT64_MAX, NULL, "of a message (64)"},
+	{"size", "BYTES", VALUE_SIZE, VALUE(size), 0, 1ll << 40, NULL, "of a message (64)"},
 	{"queues", "N", VALUE_COUNT, VALUE(queues), 1, 4096, NULL,
 		"queues of a worker to its peer (1)"},
 	{"tx-depth", "N", VALUE_POW2, VALUE(tx_depth), 1, 1 << 20, NULL,

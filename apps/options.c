@@ -67,18 +67,18 @@ static const char *parse_number(const char *text, const struct unit *units, int6
 	return NULL;
 }
 
+/* In the largest unit that says it whole. */
 static void format_value(const struct option *option, int64_t value, char *text, size_t size)
 {
-	const struct unit *units = units_of(option->value), *best = units;
+	const struct unit *best = NULL;
 
-	if (option->value == VALUE_TIME)
-		best = units + 3;
-	for (const struct unit *unit = units; unit->name; unit++)
-		if (unit->scale && value && value % unit->scale == 0 &&
-			(unit->scale > best->scale || value % best->scale))
+	for (const struct unit *unit = units_of(option->value); unit->name; unit++)
+		if (*unit->name && value && value % unit->scale == 0)
 			best = unit;
-	snprintf(text, size, "%lld%s%s", (long long)(value / best->scale), *best->name ? " " : "",
-		best->name);
+	if (best)
+		snprintf(text, size, "%lld %s", (long long)(value / best->scale), best->name);
+	else
+		snprintf(text, size, "%lld", (long long)value);
 }
 
 /* "a power of two from 1 to 32768", "send or write". */
@@ -249,15 +249,14 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 	for (int i = 1; i < argc; i += used) {
 		if (!strcmp(argv[i], "--help"))
 			return print_help(command);
-		if (!strcmp(argv[i], "--") && command->runs_command) {
+		if (rest && !strcmp(argv[i], "--")) {
 			*rest = argv + i + 1;
 			break;
 		}
 		if (strncmp(argv[i], "--", 2) || !argv[i][2])
 			return usage_error("argument \"%.80s\" is not expected here: %s", argv[i],
-				command->runs_command
-					? "the command goes behind --, and options have two dashes"
-					: "options begin with two dashes");
+				rest ? "the command goes behind --, and options have two dashes"
+				     : "options begin with two dashes");
 		status = take_option(command, argv + i, conf, given, &used);
 		if (status)
 			return status;

@@ -51,7 +51,6 @@ static const struct command command = {
 		"run on it (not executable, set-id, file capabilities, static); 127 there is no such command.\n",
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
-	.runs_command = true,
 };
 
 static int check_address(const char *address)
