@@ -36,7 +36,7 @@ static_assert(offsetof(struct mlx5_cqe64, wqe_counter) == 60, "the owner bit is 
 #define vhca_dma static noinline __attribute__((no_sanitize("thread"), unused))
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define vhca_dma static noinline __attribute__((no_sanitize("thread"), unused))
+#define vhca_dma static noinline __attribute__((disable_sanitizer_instrumentation, unused))
 #endif
 #endif
 
