@@ -60,8 +60,8 @@ static void open_device(struct pair *pair)
 	setenv("MLX5_SCATTER_TO_CQE", pair->conf.no_scatter ? "0" : "1", 1);
 	list = ibv_get_device_list(&n);
 	assert_non_null(list);
-	assert_true(n > 0);
-	pair->context = ibv_open_device(list[0]);
+	assert_true(n > pair->conf.device);
+	pair->context = ibv_open_device(list[pair->conf.device]);
 	assert_non_null(pair->context);
 	ibv_free_device_list(list);
 	pair->pd = ibv_alloc_pd(pair->context);
@@ -141,7 +141,7 @@ void qp_to_rtr(struct pair *pair, struct side *side, struct side *peer)
 
 	if (pair->conf.type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-	assert_int_equal(ibv_query_gid(pair->context, 1, GID_INDEX, &attr.ah_attr.grh.dgid), 0);
+	assert_int_equal(ibv_query_gid(peer->qp->context, 1, GID_INDEX, &attr.ah_attr.grh.dgid), 0);
 	assert_int_equal(ibv_modify_qp(side->qp, &attr, mask), 0);
 }
 

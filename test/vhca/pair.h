@@ -16,6 +16,7 @@
 struct pair;
 
 struct pair_conf {
+	int device;               /* index */
 	const struct pair *share; /* whose context and PD are used */
 	int cqe_size;             /* MLX5_CQE_SIZE: 64 or 128; 0 is 64 */
 	bool no_scatter;          /* MLX5_SCATTER_TO_CQE=0 */
