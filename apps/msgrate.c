@@ -11,7 +11,7 @@
 #define DEFAULT_DEPTH     1024
 #define DEFAULT_POST_LIST 64
 #define DEFAULT_CQ_MOD    64
-#define RING_MEMORY       (64ll << 20) /* of a worker's bufs, that default depths keep to */
+#define RING_MEMORY       (32ll << 20) /* of a worker's rings of bufs, that default depths keep to */
 
 #define VALUE(field)      offsetof(struct msgrate_options, field)
 
@@ -275,6 +275,14 @@ static int make_sides(struct run *run)
 	return 0;
 }
 
+static void cores_text(const struct run *run, char *text, size_t size)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < run->n_cores && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
+}
+
 static const char *why_workers(const struct run *run)
 {
 	if (run->conf.cores)
@@ -286,16 +294,27 @@ static const char *why_workers(const struct run *run)
 	return "both ends on one: two would leave no core of those allowed to anything else";
 }
 
+static void note_port(struct run *run)
+{
+	struct vbn_mode modes[32];
+	int n = vbn_port_modes(run->port, modes, ARRAY_SIZE(modes));
+
+	modes_add(run, modes, n < (int)ARRAY_SIZE(modes) ? n : (int)ARRAY_SIZE(modes), "port");
+}
+
 static void note_workers(struct run *run)
 {
 	bool named = run->conf.device && strcmp(run->conf.device, "vhca");
-	char workers[32];
+	char workers[32], cores[64];
 
 	mode_add(run, "device", run->requested_device, run->port_info.name,
 		named ? "as asked" : "the best port that there is");
 	snprintf(workers, sizeof(workers), "%d", run->n_sides);
 	mode_add(run, "workers", run->conf.cores || run->conf.one_worker ? workers : "auto",
 		workers, why_workers(run));
+	cores_text(run, cores, sizeof(cores));
+	mode_add(run, "cores", run->conf.cores ? run->conf.cores : "auto", cores,
+		run->conf.cores ? "as asked" : "of those allowed, near the device");
 }
 
 /* ---- the monitor: a thread that sleeps, and tells the time ---- */
@@ -381,14 +400,6 @@ static void monitor_stop(struct run *run)
 
 /* ---- the run ---- */
 
-static void cores_text(const struct run *run, char *text, size_t size)
-{
-	size_t n = 0;
-
-	for (int i = 0; i < run->n_cores && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
-}
-
 /* 0, a signal's number, or -errno of the first thing that failed. */
 static int run_workers(struct run *run)
 {
@@ -444,11 +455,12 @@ static int report(struct run *run, struct json_sink *sink)
 
 static int execute(struct run *run, struct json_sink *sink)
 {
-	int status = monitor_start(run), err;
+	int status, err;
 
+	run->phase = run->conf.warmup ? PHASE_WARM : PHASE_COUNT;
+	status = monitor_start(run);
 	if (status)
 		return status;
-	run->phase = run->conf.warmup ? PHASE_WARM : PHASE_COUNT;
 	err = run_workers(run);
 	monitor_stop(run);
 	if (err < 0)
@@ -474,6 +486,7 @@ static int run_on_port(struct run *run)
 	if (status)
 		return status;
 	note_workers(run);
+	note_port(run);
 	status = execute(run, &sink);
 	if (sink.file)
 		json_abandon(&sink);

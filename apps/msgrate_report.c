@@ -185,15 +185,11 @@ static void result_window(const struct run *run, struct result *result)
 
 	for (int i = 0; i < run->n_sides; i++) {
 		const struct side *side = &run->sides[i];
-		uint64_t end = side->stop.ns;
-
 		warm += side->start.staged;
 		if (!side_counts(run, side))
 			continue;
-		if (run->conf.iters && side->last_ns > end)
-			end = side->last_ns;
 		first = side->start.ns < first ? side->start.ns : first;
-		last = end > last ? end : last;
+		last = side->stop.ns > last ? side->stop.ns : last;
 		window += side->stop.good - side->start.good;
 	}
 	result->seconds = last > first ? (double)(last - first) / 1e9 : 0;

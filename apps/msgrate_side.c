@@ -372,15 +372,15 @@ static uint32_t rx_depth(const struct run *run, const struct end *end)
 	return used || run->conf.rx_depth < MIN_DEPTH ? (uint32_t)run->conf.rx_depth : MIN_DEPTH;
 }
 
-/* Every end may have its ring full and a burst in hand. */
+/* Every sending end may have its ring full and a burst in hand; of received bursts there is one in
+ * hand at a time. */
 static int create_pools(struct side *side)
 {
 	const struct msgrate_options *conf = &side->run->conf;
 	bool receives = false;
 	uint32_t size = conf->size < 64 ? 64 : (uint32_t)conf->size;
 	struct vbn_pool_conf tx = {.data_size = size, .name = "msgrate tx"};
-	struct vbn_pool_conf rx = {
-		.data_size = size, .name = "msgrate rx", .n_bufs = 2 * RECEIVE_BURST};
+	struct vbn_pool_conf rx = {.data_size = size, .name = "msgrate rx"};
 	struct vbn_zone_conf zone = {.name = "msgrate"};
 	int err;
 
@@ -392,6 +392,7 @@ static int create_pools(struct side *side)
 		receives |= end->receives;
 		rx.n_bufs += rx_depth(side->run, end);
 	}
+	rx.n_bufs += conf->rx_depth < RECEIVE_BURST ? (uint32_t)conf->rx_depth : RECEIVE_BURST;
 	if (!receives || conf->op != OP_SEND)
 		rx.data_size = 64;
 	zone.size = vbn_pool_footprint(&rx) + (tx.n_bufs ? vbn_pool_footprint(&tx) : 0);
@@ -506,14 +507,22 @@ static int connect_ends(struct side *side)
 	return err;
 }
 
-/* The modes of one queue: of its receive side from an end that receives, all others from one that
- * sends. */
+/* ---- modes: an object may have more of them than were asked for ---- */
+
+#define MAX_MODES 32
+
+static int n_written(int n)
+{
+	return n < MAX_MODES ? n : MAX_MODES;
+}
+
+/* Of a queue's receive side from an end that receives, all others from one that sends. */
 static void note_queue_modes(struct end *end, const char *who)
 {
-	struct vbn_mode modes[32];
-	int n = vbn_queue_modes(end->queue, modes, ARRAY_SIZE(modes)), kept = 0;
+	struct vbn_mode modes[MAX_MODES];
+	int n = n_written(vbn_queue_modes(end->queue, modes, MAX_MODES)), kept = 0;
 
-	for (int i = 0; i < n && i < (int)ARRAY_SIZE(modes); i++) {
+	for (int i = 0; i < n; i++) {
 		bool of_receives = !strncmp(modes[i].name, "rx_", 3);
 
 		if (of_receives ? end->receives : end->sends)
@@ -522,14 +531,25 @@ static void note_queue_modes(struct end *end, const char *who)
 	modes_add(end->side->run, modes, kept, who);
 }
 
+/* All but the core: the run's own line has the cores of all, and what the user asked for. */
+static void note_worker_modes(struct side *side, const char *who)
+{
+	struct vbn_mode modes[MAX_MODES];
+	int n = n_written(vbn_worker_modes(side->worker, modes, MAX_MODES));
+
+	for (int i = 0; i < n; i++)
+		if (strcmp(modes[i].name, "core"))
+			modes_add(side->run, &modes[i], 1, who);
+}
+
 static void note_modes(struct side *side)
 {
-	struct vbn_mode modes[32];
+	struct vbn_mode modes[MAX_MODES];
 	char who[32];
 
 	snprintf(who, sizeof(who), "worker %d", side->index);
-	modes_add(side->run, modes, vbn_worker_modes(side->worker, modes, ARRAY_SIZE(modes)), who);
-	modes_add(side->run, modes, vbn_zone_modes(side->zone, modes, ARRAY_SIZE(modes)), who);
+	note_worker_modes(side, who);
+	modes_add(side->run, modes, n_written(vbn_zone_modes(side->zone, modes, MAX_MODES)), who);
 	/* One with both ends has the sending ones first, and as many that receive. */
 	note_queue_modes(&side->ends[0], who);
 	note_queue_modes(&side->ends[side->n_ends - 1], who);
@@ -610,6 +630,15 @@ static void drain(struct side *side)
 	}
 }
 
+/* All of --iters counts, and the time until the last of them came. */
+static void count_drained(struct side *side)
+{
+	uint64_t stopped = side->stop.ns;
+
+	take_mark(side, &side->stop);
+	side->stop.ns = side->last_ns > stopped ? side->last_ns : stopped;
+}
+
 /* --verify of writes: each slot must hold the last message that went there. Those that writes which
  * never completed may have changed are left out; these are counted as lost. */
 static void scan_slots(struct end *end)
@@ -648,6 +677,8 @@ static void side_exit(struct vbn_worker *worker, void *arg)
 		take_mark(side, &side->stop);
 	arrive(run, STAGE_STOPPED);
 	drain(side);
+	if (run->conf.iters)
+		count_drained(side);
 	for (int i = 0; i < side->n_ends; i++)
 		note_end(&side->ends[i]);
 	/* No queue goes before its peer has all that it sends. */
