@@ -283,6 +283,13 @@ static void cores_text(const struct run *run, char *text, size_t size)
 		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
 }
 
+static const char *why_device(const struct run *run)
+{
+	if (!run->conf.device)
+		return "the best port that there is";
+	return strcmp(run->conf.device, "vhca") ? "as asked" : "an emulated one, as asked";
+}
+
 static const char *why_workers(const struct run *run)
 {
 	if (run->conf.cores)
@@ -304,11 +311,9 @@ static void note_port(struct run *run)
 
 static void note_workers(struct run *run)
 {
-	bool named = run->conf.device && strcmp(run->conf.device, "vhca");
 	char workers[32], cores[64];
 
-	mode_add(run, "device", run->requested_device, run->port_info.name,
-		named ? "as asked" : "the best port that there is");
+	mode_add(run, "device", run->requested_device, run->port_info.name, why_device(run));
 	snprintf(workers, sizeof(workers), "%d", run->n_sides);
 	mode_add(run, "workers", run->conf.cores || run->conf.one_worker ? workers : "auto",
 		workers, why_workers(run));
