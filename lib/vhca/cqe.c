@@ -2,6 +2,8 @@
 
 #include "vhca/device.h"
 
+enum { CQES_AHEAD = 4 }; /* fetched for writing, as the program's core has them */
+
 /* A CQE but for its last word, which makes it the program's. */
 struct body {
 	union {
@@ -108,6 +110,8 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	if (unlikely(!has_room(cq)))
 		return;
 	slot = next_slot(cq);
+	__builtin_prefetch(
+		cq->buf + ((size_t)((cq->pi + CQES_AHEAD) & cq->mask) << cq->log2_size), 1);
 	body.cqe.flags_rqpn = be32(received->source_qpn);
 	body.cqe.srqn_uidx = be32(qp->uidx);
 	body.cqe.imm_inval_pkey = received->imm;

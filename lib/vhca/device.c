@@ -70,6 +70,10 @@ static void set_gids(struct vhca_device *device, const uint8_t address[16])
 
 struct vhca_device *vhca_find_device(const uint8_t gid[16])
 {
+	static const uint8_t empty_entry[16];
+
+	if (!memcmp(gid, empty_entry, 16))
+		return NULL;
 	for (int d = 0; d < n_devices; d++)
 		for (size_t i = 0; i < VHCA_N_GIDS; i++)
 			if (!memcmp(devices[d].gids[i].raw, gid, 16))

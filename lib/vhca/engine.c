@@ -16,8 +16,9 @@
 
 enum {
 	CLOCK_OFFSET = 0,
-	SPIN_NS = 30 * 1000,      /* of empty sweeps before the core is offered to others */
-	YIELD_NS = 100 * 1000,    /* ... before the thread sleeps */
+	SPIN_NS = 30 * 1000,           /* of empty sweeps before the core is offered to others */
+	YIELD_NS = 100 * 1000,         /* ... before the thread sleeps */
+	CONTENDED_SPIN_NS = 15 * 1000, /* ... where others want it: the pause between two bursts */
 	CONTENDED_NS = 60 * 1000, /* a yield that took so long: others want the core, so sleeping
 				     wakes up sooner */
 	FIRST_NAP_NS = 10 * 1000,
@@ -296,7 +297,7 @@ static void idle(struct idle *state)
 	uint64_t now = clock_ns(), idle_ns = now - state->since;
 	bool contended = now - state->contended < 50 * 1000 * 1000;
 
-	if (idle_ns < SPIN_NS && !contended) {
+	if (idle_ns < (contended ? CONTENDED_SPIN_NS : SPIN_NS)) {
 		cpu_relax();
 		return;
 	}

@@ -6,6 +6,8 @@
 
 /* ---- receive WQEs ---- */
 
+enum { STRIDES_AHEAD = 8 }; /* fetched while others are filled: the program's core has them */
+
 /* The WQE that a message consumes. */
 struct receive {
 	uint16_t index;     /* what the CQE reports */
@@ -43,6 +45,8 @@ static always_inline bool rq_peek(struct vhca_qp *qp, struct receive *receive)
 
 	if (!rq_has_wqe(qp))
 		return false;
+	__builtin_prefetch(qp->rq +
+		((size_t)((qp->rq_ci + STRIDES_AHEAD) & qp->rq_mask) << qp->log2_rq_stride));
 	receive->index = qp->rq_ci;
 	receive->wqe = qp->rq + ((size_t)(qp->rq_ci & qp->rq_mask) << qp->log2_rq_stride) +
 		qp->rq_first * VHCA_SEGMENT;

@@ -12,7 +12,7 @@
 
 #include "vhca/vhca.h"
 
-#define VHCA_MAX_SGE 63u /* data segments that fit one WQE of 63 * 16 bytes, and one RQ stride */
+#define VHCA_MAX_SGE 64u /* data segments of the largest stride; a send WQE has fewer */
 
 struct vhca_sge {
 	uint8_t *addr; /* where the program's memory is, not an iova */
