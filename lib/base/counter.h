@@ -10,6 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The owner counts: a plain load, add and store, never torn for a reader on another thread. */
+static inline __attribute__((__always_inline__)) void count_add(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
 struct counter_name {
 	const char *name; /* "rx_no_buf": the field's word, lower case */
 	const char *help; /* one clause: what one count is */

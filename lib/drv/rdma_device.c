@@ -316,23 +316,23 @@ static void on_event(struct rdma_port *port, const struct ibv_async_event *event
 		if (event->element.port_num != base->info.port)
 			return;
 		if (event->event_type == IBV_EVENT_PORT_ERR) {
-			base->events[PORT_DOWN]++;
+			count_add(&base->events[PORT_DOWN], 1);
 			base->info.up = false;
 			log_warning(
 				"port %s went down: check its cable and switch; queues go on when it is back in time",
 				name);
 		} else if (event->event_type == IBV_EVENT_PORT_ACTIVE) {
-			base->events[PORT_UP]++;
+			count_add(&base->events[PORT_UP], 1);
 			base->info.up = true;
 			log_notice("port %s is up again", name);
 		} else {
-			base->events[PORT_ADDRESS_CHANGED]++;
+			count_add(&base->events[PORT_ADDRESS_CHANGED], 1);
 			log_warning("port %s: %s; connected queues keep the address they have",
 				name, text);
 		}
 		return;
 	case IBV_EVENT_DEVICE_FATAL:
-		base->events[PORT_DEVICE_ERROR]++;
+		count_add(&base->events[PORT_DEVICE_ERROR], 1);
 		log_error(
 			"device of port %s reports a fatal error: every queue on it will fail; reset the device",
 			name);

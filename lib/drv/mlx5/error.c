@@ -258,7 +258,7 @@ static void follow_recv_flush(struct mlx5_queue *mq)
 
 	while (rq->tail != rq->head && cq_look(cq, index, &cqe) == CQE_IS(MLX5_CQE_RESP_ERR)) {
 		pool_push(rq->pool, rq->slots[rq->tail++ & rq->mask]);
-		mq->queue.stats.rx_flushed++;
+		count_add(&mq->queue.stats.rx_flushed, 1);
 		index++;
 	}
 	if (index != cq->index)

@@ -20,7 +20,7 @@ static always_inline void refill(struct mlx5_queue *mq)
 	uint16_t head = rq->head;
 	const uint16_t end = (uint16_t)(head + n);
 
-	mq->queue.stats.rx_no_buf += wanted - n;
+	count_add(&mq->queue.stats.rx_no_buf, wanted - n);
 	if (!n)
 		return;
 	for (struct vbn_buf **top = pool->stack + pool->n_free; head != end; head++) {
@@ -132,8 +132,8 @@ static always_inline int take(
 	}
 	if (got) {
 		rq->tail = tail;
-		mq->queue.stats.rx_messages += (uint64_t)got;
-		mq->queue.stats.rx_bytes += bytes;
+		count_add(&mq->queue.stats.rx_messages, (uint64_t)got);
+		count_add(&mq->queue.stats.rx_bytes, bytes);
 		cq_consume(cq, index);
 	}
 	return got;

@@ -92,7 +92,7 @@ static always_inline void sq_signal_last(struct mlx5_queue *mq)
 	ctrl->fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE;
 	mq->sq.since_signal = 0;
 	mq->sq.pending++;
-	mq->queue.stats.tx_signalled++;
+	count_add(&mq->queue.stats.tx_signalled, 1);
 }
 
 /* ---- completion ---- */
@@ -151,9 +151,9 @@ static always_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_s
 	pool_close(&home);
 	messages = (uint16_t)(tail - sq->tail) - skipped;
 	if (likely(status == VBN_OK))
-		mq->queue.stats.tx_done += messages;
+		count_add(&mq->queue.stats.tx_done, messages);
 	else
-		mq->queue.stats.tx_flushed += messages;
+		count_add(&mq->queue.stats.tx_flushed, messages);
 	sq->tail = tail;
 	return got;
 }
@@ -182,7 +182,7 @@ static cold void sq_nop(struct mlx5_queue *mq)
 	sq->slots[sq->head & sq->mask] = SLOT_EMPTY | SLOT_NOP;
 	sq->last = sq->head++;
 	sq_signal_last(mq);
-	mq->queue.stats.tx_nops++;
+	count_add(&mq->queue.stats.tx_nops, 1);
 	vbn__sq_flush(&mq->queue);
 }
 
@@ -343,8 +343,8 @@ static int stage_any(struct mlx5_queue *mq, struct vbn_buf *buf, const struct vb
 	} else {
 		sq_advance(mq, n_segments, slot_of(sq, buf));
 	}
-	mq->queue.stats.tx_messages++;
-	mq->queue.stats.tx_bytes += total;
+	count_add(&mq->queue.stats.tx_messages, 1);
+	count_add(&mq->queue.stats.tx_bytes, total);
 	return 1;
 }
 
@@ -377,8 +377,8 @@ static always_inline int stage_plain(struct mlx5_queue *mq, struct vbn_buf **buf
 		slots[i] = (uintptr_t)buf;
 		bytes += len;
 	}
-	mq->queue.stats.tx_messages += i;
-	mq->queue.stats.tx_bytes += bytes;
+	count_add(&mq->queue.stats.tx_messages, i);
+	count_add(&mq->queue.stats.tx_bytes, bytes);
 	sq->head = (uint16_t)(sq->head + i);
 	return (int)i;
 }
@@ -529,8 +529,8 @@ fast_path int vbn__sq_send_copy(struct vbn_queue *queue, const void *data, size_
 		copy_wrapping(sq, sq->head, data, (uint32_t)len);
 	}
 	sq_advance(mq, n_segments, SLOT_EMPTY);
-	queue->stats.tx_messages++;
-	queue->stats.tx_bytes += len;
+	count_add(&queue->stats.tx_messages, 1);
+	count_add(&queue->stats.tx_bytes, len);
 	return 1;
 }
 
@@ -553,7 +553,7 @@ fast_path void vbn__sq_flush(struct vbn_queue *queue)
 	store_once(sq->doorbell, *ctrl);
 	flush_doorbell();
 	sq->rung = sq->head;
-	queue->stats.tx_doorbells++;
+	count_add(&queue->stats.tx_doorbells, 1);
 }
 
 uint32_t vbn__sq_outstanding(const struct vbn_queue *queue)
