@@ -56,6 +56,7 @@ struct vbn_queue {
 	bool dirty;
 	bool connected;
 	bool failed;
+	int refusal; /* what a queue that takes nothing answers: -ENOTCONN, -EPIPE */
 	/* lines 1 and 2: counted once a burst */
 	struct vbn_queue_stats stats cache_aligned;
 	/* control path */
@@ -79,7 +80,14 @@ struct queue_ops {
 	uint32_t (*outstanding)(const struct vbn_queue *queue);
 };
 
-/* Ops of a queue that is not connected: everything answers -ENOTCONN, nothing is outstanding. */
+/* What takes nothing: each answers queue->refusal, the flush does nothing. */
+int vbn__refuse_send(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
+int vbn__refuse_send_inline(struct vbn_queue *queue, const void *data, size_t len);
+int vbn__refuse_write(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n);
+void vbn__refuse_flush(struct vbn_queue *queue);
+
+/* Ops of a queue that is not connected: it refuses, and nothing is outstanding. */
 extern const struct queue_ops vbn__queue_unconnected;
 
 /* Marks the queue for the flush at the end of the iteration. */

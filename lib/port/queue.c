@@ -84,6 +84,7 @@ VBN_API int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 	if (ret)
 		return ret;
 	queue = call.queue;
+	queue->refusal = -ENOTCONN;
 	queue->ops = &vbn__queue_unconnected;
 	queue->port = port;
 	queue->worker = worker;

@@ -180,6 +180,7 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, struct cq *cq, const struct ml
 		cq = other;
 	}
 	mq->queue.failed = true;
+	mq->queue.refusal = -EPIPE;
 	mq->queue.ops = &vbn__mlx5_failed_ops;
 	mq->failure = (struct failure){0};
 	follow_send_done(mq);
@@ -202,30 +203,6 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, struct cq *cq, const struct ml
 }
 
 /* ---- the data path of a failed queue ---- */
-
-static int failed_send(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
-{
-	(void)queue, (void)bufs, (void)n;
-	return -EPIPE;
-}
-
-static int failed_send_inline(struct vbn_queue *queue, const void *data, size_t len)
-{
-	(void)queue, (void)data, (void)len;
-	return -EPIPE;
-}
-
-static int failed_write(
-	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
-{
-	(void)queue, (void)bufs, (void)remotes, (void)n;
-	return -EPIPE;
-}
-
-static void failed_flush(struct vbn_queue *queue)
-{
-	(void)queue;
-}
 
 /* The device flushes what it knows of, one CQE each, signalled or not. What was staged and never
  * rung it does not know. */
@@ -312,10 +289,10 @@ static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 }
 
 const struct queue_ops vbn__mlx5_failed_ops = {
-	.send = failed_send,
-	.send_inline = failed_send_inline,
-	.write = failed_write,
-	.flush = failed_flush,
+	.send = vbn__refuse_send,
+	.send_inline = vbn__refuse_send_inline,
+	.write = vbn__refuse_write,
+	.flush = vbn__refuse_flush,
 	.recv = failed_recv,
 	.poll = failed_poll,
 	.outstanding = vbn__sq_outstanding,
