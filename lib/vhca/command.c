@@ -50,8 +50,7 @@ static void fill_context(
 		.cqe_version = 1,
 		.cmds_supp_uhw =
 			MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-		.eth_min_inline =
-			device->connectx4lx ? MLX5_USER_INLINE_MODE_L2 : MLX5_USER_INLINE_MODE_NONE,
+		.eth_min_inline = device->facts->eth_min_inline,
 		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
 		.log_uar_size = 12,
 		.num_uars_per_page = 1,
@@ -121,7 +120,9 @@ static int get_context(struct vhca_request *request)
 
 static uint64_t firmware_version(const struct vhca_device *device)
 {
-	return device->connectx4lx ? 14ull << 32 | 32 << 16 | 1010 : 16ull << 32 | 35 << 16 | 2000;
+	const uint16_t *version = device->facts->firmware;
+
+	return (uint64_t)version[0] << 32 | (uint32_t)version[1] << 16 | version[2];
 }
 
 static void fill_device(const struct vhca_device *device, struct ib_uverbs_query_device_resp *resp)
@@ -133,7 +134,7 @@ static void fill_device(const struct vhca_device *device, struct ib_uverbs_query
 		.max_mr_size = UINT64_MAX,
 		.page_size_cap = ~(uint64_t)(VHCA_PAGE - 1),
 		.vendor_id = 0x02c9,
-		.vendor_part_id = device->connectx4lx ? 0x1015 : 0x1017,
+		.vendor_part_id = device->facts->device_id,
 		.max_qp = MAX_QP,
 		.max_qp_wr = MAX_WR,
 		.device_cap_flags = vhca_features.device_cap_flags,
@@ -202,6 +203,10 @@ static int query_device_ex(struct vhca_request *request)
 
 void vhca_answer_port(const struct vhca_device *device, struct ib_uverbs_query_port_resp *resp)
 {
+	uint8_t width, speed;
+	const char *text;
+
+	vhca_link_of(device->options->speed, &width, &speed, &text);
 	*resp = (struct ib_uverbs_query_port_resp){
 		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
 		.max_msg_sz = MAX_MESSAGE,
@@ -210,9 +215,9 @@ void vhca_answer_port(const struct vhca_device *device, struct ib_uverbs_query_p
 		.state = device->port_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = (uint8_t)device->mtu,
-		.active_width = device->connectx4lx ? 1 : 2, /* 1X or 4X of */
-		.active_speed = 32,                          /* EDR, 25 Gbit/s */
-		.phys_state = device->port_up ? 5 : 3,       /* link up, or disabled */
+		.active_width = width,
+		.active_speed = speed,
+		.phys_state = device->port_up ? 5 : 3, /* link up, or disabled */
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
 		.flags = IB_UVERBS_QPF_GRH_REQUIRED,
 	};

@@ -110,10 +110,11 @@ static int make_device(int index, const struct vhca_options *options)
 		device->name[6] = (char)('0' + index % 10);
 	}
 	pthread_mutex_init(&device->lock, NULL);
-	device->connectx4lx = options->profile == VHCA_CONNECTX4LX;
+	device->options = &options->device[index];
+	device->facts = vhca_facts(device->options->profile);
 	device->port_up = true;
 	device->mtu = IBV_MTU_256;
-	while (device->mtu < IBV_MTU_4096 && (128 << device->mtu) < options->mtu)
+	while (device->mtu < IBV_MTU_4096 && (128 << device->mtu) < device->options->mtu)
 		device->mtu++;
 	port_address(options->address, index, address);
 	set_gids(device, address);

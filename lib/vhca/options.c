@@ -3,6 +3,10 @@
  * The command line of `verbena vhca` mirrors these one to one. A bad value never stops a program
  * that merely has the emulator preloaded: it is one sentence on standard error, and the default
  * holds.
+ *
+ * VHCA_MTU, VHCA_NODE, VHCA_PROFILE and VHCA_SPEED are comma lists, a value for each device; the
+ * last one is also that of the devices behind it: VHCA_DEVICES=3 VHCA_MTU=1024,4096 gives 1024,
+ * 4096 and 4096.
  */
 #include "front.h"
 
@@ -35,36 +39,106 @@ static const char *parse_devices(struct vhca_options *options, const char *text)
 	return NULL;
 }
 
-static const char *parse_mtu(struct vhca_options *options, const char *text)
+/* ---- what each device has of its own ---- */
+
+typedef const char *parse_one_fn(struct vhca_device_options *device, const char *text);
+
+/* Takes a list, the last value of which is repeated. */
+static const char *parse_each(struct vhca_options *options, const char *list, parse_one_fn *parse)
+{
+	for (size_t i = 0; i < VHCA_MAX_DEVICES; i++) {
+		size_t n = strcspn(list, ",");
+		const char *wrong;
+		char text[32];
+
+		snprintf(text, sizeof(text), "%.*s", (int)min(n, sizeof(text)), list);
+		wrong = parse(&options->device[i], text);
+		if (wrong)
+			return wrong;
+		if (list[n])
+			list += n + 1;
+		else if (i < VHCA_MAX_DEVICES - 1)
+			continue;
+		else
+			return NULL;
+	}
+	return "has values for more than 16 devices";
+}
+
+static const char *parse_one_mtu(struct vhca_device_options *device, const char *text)
 {
 	long long value;
 
 	if (parse_number(text, 256, 4096, &value) || !is_pow2((uint64_t)value))
-		return "is not 256, 512, 1024, 2048 or 4096";
-	options->mtu = (int)value;
+		return "is not 256, 512, 1024, 2048 or 4096, or a list of these";
+	device->mtu = (int)value;
+	return NULL;
+}
+
+static const char *parse_mtu(struct vhca_options *options, const char *text)
+{
+	return parse_each(options, text, parse_one_mtu);
+}
+
+static const char *parse_one_node(struct vhca_device_options *device, const char *text)
+{
+	long long value;
+
+	if (parse_number(text, -1, 1023, &value))
+		return "is not a NUMA node from 0 to 1023, or -1 for none, or a list of these";
+	device->node = (int)value;
 	return NULL;
 }
 
 static const char *parse_node(struct vhca_options *options, const char *text)
 {
-	long long value;
+	return parse_each(options, text, parse_one_node);
+}
 
-	if (parse_number(text, -1, 1023, &value))
-		return "is not a NUMA node from 0 to 1023, or -1 for none";
-	options->node = (int)value;
-	return NULL;
+static const char *parse_one_profile(struct vhca_device_options *device, const char *text)
+{
+	return vhca_facts_named(text, &device->profile)
+		? NULL
+		: "is not connectx5 or connectx4lx, or a list of these";
 }
 
 static const char *parse_profile(struct vhca_options *options, const char *text)
 {
-	if (!strcmp(text, "connectx5"))
-		options->profile = VHCA_CONNECTX5;
-	else if (!strcmp(text, "connectx4lx"))
-		options->profile = VHCA_CONNECTX4LX;
-	else
-		return "is not connectx5 or connectx4lx";
+	return parse_each(options, text, parse_one_profile);
+}
+
+static const char *parse_one_speed(struct vhca_device_options *device, const char *text)
+{
+	long long value;
+
+	if (parse_number(text, 1, 1000, &value))
+		return "is not 10, 25, 40, 50 or 100 Gbit/s, or a list of these";
+	device->speed = (int)value;
 	return NULL;
 }
+
+static const char *parse_speed(struct vhca_options *options, const char *text)
+{
+	return parse_each(options, text, parse_one_speed);
+}
+
+/* Only when all is read is it known which card shall have the speed. */
+static void settle_speed(struct vhca_device_options *device, int index)
+{
+	const struct vhca_facts *facts = vhca_facts(device->profile);
+	int asked = device->speed;
+
+	device->speed = facts->speed;
+	for (size_t i = 0; asked && i < ARRAY_SIZE(facts->speeds); i++)
+		if (facts->speeds[i] == asked)
+			device->speed = asked;
+	if (asked && device->speed != asked)
+		log_warning(
+			"vhca: VHCA_SPEED gives mlx5_%d %d Gbit/s, which a %s does not have; it runs at %d",
+			index, asked, facts->name, device->speed);
+}
+
+/* ---- what all have in common ---- */
 
 static const char *parse_strict(struct vhca_options *options, const char *text)
 {
@@ -114,11 +188,27 @@ static const char *parse_fault(struct vhca_options *options, const char *text)
 	return NULL;
 }
 
+static const char *parse_file(char path[256], const char *text)
+{
+	if (strlen(text) >= 256)
+		return "is longer than 255 characters";
+	snprintf(path, 256, "%s", text);
+	return NULL;
+}
+
+static const char *parse_trace(struct vhca_options *options, const char *text)
+{
+	return parse_file(options->trace, text);
+}
+
+static const char *parse_pcap(struct vhca_options *options, const char *text)
+{
+	return parse_file(options->pcap, text);
+}
+
 static const struct vhca_options defaults = {
 	.n_devices = 1,
-	.mtu = 1024,
-	.node = -1,
-	.profile = VHCA_CONNECTX5,
+	.device[0 ... VHCA_MAX_DEVICES - 1] = {.mtu = 1024, .node = -1, .profile = VHCA_CONNECTX5},
 	.strict = VHCA_REPORT,
 	.seed = 1,
 	.address = "127.0.0.1",
@@ -135,9 +225,12 @@ static const struct {
 	{"VHCA_MTU", parse_mtu},
 	{"VHCA_NODE", parse_node},
 	{"VHCA_PROFILE", parse_profile},
+	{"VHCA_SPEED", parse_speed},
 	{"VHCA_STRICT", parse_strict},
 	{"VHCA_FAULT", parse_fault},
 	{"VHCA_SEED", parse_seed},
+	{"VHCA_TRACE", parse_trace},
+	{"VHCA_PCAP", parse_pcap},
 };
 
 static struct vhca_options current;
@@ -159,6 +252,8 @@ static void read_environment(void)
 		else
 			current = trial;
 	}
+	for (int i = 0; i < current.n_devices; i++)
+		settle_speed(&current.device[i], i);
 }
 
 const struct vhca_options *vhca_options(void)

@@ -60,19 +60,9 @@ static const struct vhca_device *device_of(const struct vhca_place *place)
 	return vhca_device(place->device);
 }
 
-static bool is_connectx4lx(const struct vhca_place *place)
+static const struct vhca_facts *facts_of(const struct vhca_place *place)
 {
-	return device_of(place)->connectx4lx;
-}
-
-static unsigned int pci_device_id(const struct vhca_place *place)
-{
-	return is_connectx4lx(place) ? 0x1015 : 0x1017;
-}
-
-static unsigned int pci_subsystem_id(const struct vhca_place *place)
-{
-	return is_connectx4lx(place) ? 0x0003 : 0x0008;
+	return device_of(place)->facts;
 }
 
 static size_t read_guid(const struct vhca_place *place, char *text, size_t size)
@@ -86,12 +76,19 @@ static size_t read_guid(const struct vhca_place *place, char *text, size_t size)
 
 static size_t read_fw_ver(const struct vhca_place *place, char *text, size_t size)
 {
-	return put(text, size, "%s\n", is_connectx4lx(place) ? "14.32.1010" : "16.35.2000");
+	const uint16_t *version = facts_of(place)->firmware;
+
+	return put(text, size, "%u.%u.%04u\n", version[0], version[1], version[2]);
 }
 
 static size_t read_hca_type(const struct vhca_place *place, char *text, size_t size)
 {
-	return put(text, size, "MT%u\n", pci_device_id(place));
+	return put(text, size, "MT%u\n", facts_of(place)->device_id);
+}
+
+static size_t read_board_id(const struct vhca_place *place, char *text, size_t size)
+{
+	return put(text, size, "%s\n", facts_of(place)->board_id);
 }
 
 static size_t read_node_desc(const struct vhca_place *place, char *text, size_t size)
@@ -111,13 +108,29 @@ static size_t read_phys_state(const struct vhca_place *place, char *text, size_t
 
 static size_t read_rate(const struct vhca_place *place, char *text, size_t size)
 {
-	return put(text, size, "%s\n",
-		is_connectx4lx(place) ? "25 Gb/sec (1X EDR)" : "100 Gb/sec (4X EDR)");
+	uint8_t width, speed;
+	const char *link;
+
+	vhca_link_of(device_of(place)->options->speed, &width, &speed, &link);
+	return put(text, size, "%s\n", link);
+}
+
+/* The table changes while the program runs. */
+static struct vhca_gid gid_of(const struct vhca_place *place)
+{
+	struct vhca_device *device = vhca_device(place->device);
+	struct vhca_gid gid;
+
+	vhca_lock(device);
+	gid = device->gids[place->index];
+	vhca_unlock(device);
+	return gid;
 }
 
 static size_t read_gid(const struct vhca_place *place, char *text, size_t size)
 {
-	const uint8_t *raw = device_of(place)->gids[place->index].raw;
+	struct vhca_gid gid = gid_of(place);
+	const uint8_t *raw = gid.raw;
 	size_t n = 0;
 
 	for (int i = 0; i < 16; i += 2)
@@ -125,19 +138,14 @@ static size_t read_gid(const struct vhca_place *place, char *text, size_t size)
 	return n;
 }
 
-static bool gid_is_used(const struct vhca_place *place)
-{
-	static const uint8_t zero[16];
-
-	return memcmp(device_of(place)->gids[place->index].raw, zero, 16) != 0;
-}
-
 static size_t read_gid_type(const struct vhca_place *place, char *text, size_t size)
 {
-	if (!gid_is_used(place))
+	static const uint8_t none[16];
+	struct vhca_gid gid = gid_of(place);
+
+	if (!memcmp(gid.raw, none, sizeof(none)))
 		return 0;
-	return put(text, size, "%s\n",
-		device_of(place)->gids[place->index].type ? "RoCE v2" : "IB/RoCE v1");
+	return put(text, size, "%s\n", gid.type ? "RoCE v2" : "IB/RoCE v1");
 }
 
 /* No network interface stands behind the port: as for an unused entry, there is nothing to read. */
@@ -148,6 +156,32 @@ static size_t read_nothing(const struct vhca_place *place, char *text, size_t si
 	(void)size;
 	return 0;
 }
+
+static size_t put_counter(char *text, size_t size, const uint64_t *counter)
+{
+	uint64_t value = load_once(counter);
+
+	return put(text, size, "%llu\n", (unsigned long long)value);
+}
+
+static size_t put_words(char *text, size_t size, const uint64_t *octets)
+{
+	uint64_t value = load_once(octets) / 4;
+
+	return put_counter(text, size, &value);
+}
+
+#define READ_COUNTER(name_)                                                                 \
+	static size_t read_##name_(const struct vhca_place *place, char *text, size_t size) \
+	{                                                                                   \
+		const uint64_t *counter = &device_of(place)->counters.name_;                \
+                                                                                            \
+		return strstr(#name_, "_data") ? put_words(text, size, counter)             \
+					       : put_counter(text, size, counter);          \
+	}
+VHCA_PORT_COUNTERS(READ_COUNTER)
+VHCA_HW_COUNTERS(READ_COUNTER)
+#undef READ_COUNTER
 
 static size_t read_uverbs_dev(const struct vhca_place *place, char *text, size_t size)
 {
@@ -172,18 +206,18 @@ static size_t read_ibdev_uevent(const struct vhca_place *place, char *text, size
 
 static size_t read_pci_device(const struct vhca_place *place, char *text, size_t size)
 {
-	return put(text, size, "0x%04x\n", pci_device_id(place));
+	return put(text, size, "0x%04x\n", facts_of(place)->device_id);
 }
 
 static size_t read_pci_subsystem(const struct vhca_place *place, char *text, size_t size)
 {
-	return put(text, size, "0x%04x\n", pci_subsystem_id(place));
+	return put(text, size, "0x%04x\n", facts_of(place)->subsystem_id);
 }
 
 static size_t read_modalias(const struct vhca_place *place, char *text, size_t size)
 {
 	return put(text, size, "pci:v000015B3d%08Xsv000015B3sd%08Xbc02sc00i00\n",
-		pci_device_id(place), pci_subsystem_id(place));
+		facts_of(place)->device_id, facts_of(place)->subsystem_id);
 }
 
 static size_t read_pci_uevent(const struct vhca_place *place, char *text, size_t size)
@@ -192,14 +226,14 @@ static size_t read_pci_uevent(const struct vhca_place *place, char *text, size_t
 		"DRIVER=mlx5_core\nPCI_CLASS=20000\nPCI_ID=15B3:%04X\nPCI_SUBSYS_ID=15B3:%04X\n"
 		"PCI_SLOT_NAME=" PCI_FUNCTION "\n"
 		"MODALIAS=pci:v000015B3d%08Xsv000015B3sd%08Xbc02sc00i00\n",
-		pci_device_id(place), pci_subsystem_id(place), (unsigned int)place->device + 1,
-		pci_device_id(place), pci_subsystem_id(place));
+		facts_of(place)->device_id, facts_of(place)->subsystem_id,
+		(unsigned int)place->device + 1, facts_of(place)->device_id,
+		facts_of(place)->subsystem_id);
 }
 
 static size_t read_numa_node(const struct vhca_place *place, char *text, size_t size)
 {
-	(void)place;
-	return put(text, size, "%d\n", vhca_options()->node);
+	return put(text, size, "%d\n", device_of(place)->options->node);
 }
 
 /* What the real system says of the node that the device claims, or of all CPUs where it claims
@@ -221,11 +255,10 @@ static size_t read_real(const char *path, char *text, size_t size)
 
 static size_t read_local_cpulist(const struct vhca_place *place, char *text, size_t size)
 {
-	int node = vhca_options()->node;
+	int node = device_of(place)->options->node;
 	char path[64];
 	size_t n;
 
-	(void)place;
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", max(node, 0));
 	n = read_real(node < 0 ? "/sys/devices/system/cpu/online" : path, text, size);
 	return n ? n : put(text, size, "0-%ld\n", max(sysconf(_SC_NPROCESSORS_CONF), 1L) - 1);
@@ -248,11 +281,10 @@ static size_t put_all_cpus(char *text, size_t size)
 
 static size_t read_local_cpus(const struct vhca_place *place, char *text, size_t size)
 {
-	int node = vhca_options()->node;
+	int node = device_of(place)->options->node;
 	char path[64];
 	size_t n = 0;
 
-	(void)place;
 	snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpumap", max(node, 0));
 	if (node >= 0)
 		n = read_real(path, text, size);
@@ -325,35 +357,18 @@ static const struct vhca_entry pkeys[] = {
 	END,
 };
 
-/* Nothing on this port is counted by the device yet: a wire that counts will say so here. */
 static const struct vhca_entry counters[] = {
-	ATTR("excessive_buffer_overrun_errors", "0"),
-	ATTR("link_downed", "0"),
-	ATTR("link_error_recovery", "0"),
-	ATTR("local_link_integrity_errors", "0"),
-	ATTR("port_rcv_constraint_errors", "0"),
-	ATTR("port_rcv_data", "0"),
-	ATTR("port_rcv_errors", "0"),
-	ATTR("port_rcv_packets", "0"),
-	ATTR("port_xmit_data", "0"),
-	ATTR("port_xmit_discards", "0"),
-	ATTR("port_xmit_packets", "0"),
-	ATTR("port_xmit_wait", "0"),
-	ATTR("symbol_error", "0"),
-	END,
+#define PORT_COUNTER(name_) ATTR_FN(#name_, read_##name_),
+	VHCA_PORT_COUNTERS(PORT_COUNTER)
+#undef PORT_COUNTER
+		END,
 };
 
 static const struct vhca_entry hw_counters[] = {
-	ATTR("duplicate_request", "0"),
-	ATTR("implied_nak_seq_err", "0"),
-	ATTR("lifespan", "10"),
-	ATTR("local_ack_timeout_err", "0"),
-	ATTR("out_of_buffer", "0"),
-	ATTR("out_of_sequence", "0"),
-	ATTR("packet_seq_err", "0"),
-	ATTR("rnr_nak_retry_err", "0"),
-	ATTR("rx_read_requests", "0"),
-	ATTR("rx_write_requests", "0"),
+#define HW_COUNTER(name_) ATTR_FN(#name_, read_##name_),
+	VHCA_HW_COUNTERS(HW_COUNTER)
+#undef HW_COUNTER
+		ATTR("lifespan", "10"),
 	END,
 };
 
@@ -386,7 +401,7 @@ static const struct vhca_entry ports[] = {
 };
 
 static const struct vhca_entry ibdev[] = {
-	ATTR("board_id", "MT_0000000080"),
+	ATTR_FN("board_id", read_board_id),
 	LINK_FN("device", read_function_link),
 	ATTR_FN("fw_ver", read_fw_ver),
 	ATTR_FN("hca_type", read_hca_type),

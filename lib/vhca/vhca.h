@@ -51,21 +51,104 @@ struct vhca_ah;
 enum vhca_profile { VHCA_CONNECTX5, VHCA_CONNECTX4LX };
 enum vhca_strict { VHCA_REPORT, VHCA_ERROR, VHCA_ABORT };
 
+/* What each device may have of its own. */
+struct vhca_device_options {
+	int mtu;   /* of the RoCE path: 256 to 4096 */
+	int node;  /* NUMA node that sysfs reports; -1 is none */
+	int speed; /* of the port, in Gbit/s; 0: what the profile comes with */
+	enum vhca_profile profile;
+};
+
 struct vhca_options {
 	int n_devices;
-	int mtu;  /* of the RoCE path: 256 to 4096 */
-	int node; /* NUMA node that sysfs reports; -1 is none */
-	enum vhca_profile profile;
+	struct vhca_device_options device[VHCA_MAX_DEVICES];
 	enum vhca_strict strict;
 	uint64_t seed;
 	char address[64]; /* IPv4 or IPv6 of the first device's port; the next devices count up */
 	char wire[64];    /* "loopback" */
 	char fault[256];
+	char trace[256], pcap[256]; /* files; "": none */
 };
 
 /* Parsed from VHCA_* once; a bad value is one sentence on standard error and the default. Any
  * thread. */
 const struct vhca_options *vhca_options(void);
+
+/* ---- profile.c: what a model of the card says of itself ---- */
+
+struct vhca_facts {
+	const char *name;           /* as VHCA_PROFILE has it */
+	const char *board_id;       /* PSID */
+	uint16_t device_id;         /* PCI */
+	uint16_t subsystem_id;      /* PCI */
+	uint16_t firmware[3];       /* 16.35.2000 */
+	uint8_t eth_min_inline;     /* MLX5_USER_INLINE_MODE_* */
+	bool enhanced_multi_packet; /* WQEs that carry several packets, without a minimum inline */
+	bool compresses_stride;     /* mini CQEs with a stride index */
+	uint16_t speeds[6];         /* Gbit/s that its port can have; the last one is 0 */
+	uint16_t speed;             /* as shipped */
+};
+
+const struct vhca_facts *vhca_facts(enum vhca_profile profile);
+/* NULL: no card has it. */
+const struct vhca_facts *vhca_facts_named(const char *name, enum vhca_profile *profile);
+/* Link width and speed per lane as the port's query encodes them, and as sysfs says them. */
+void vhca_link_of(int gbit, uint8_t *width, uint8_t *speed, const char **text);
+
+/* ---- counters: the kernel's names; sysfs shows them, the device side adds to them ---- */
+
+/* Of ports/1/counters. The data counters are of octets; sysfs shows words of four. */
+#define VHCA_PORT_COUNTERS(X)              \
+	X(excessive_buffer_overrun_errors) \
+	X(link_downed)                     \
+	X(link_error_recovery)             \
+	X(local_link_integrity_errors)     \
+	X(multicast_rcv_packets)           \
+	X(multicast_xmit_packets)          \
+	X(port_rcv_constraint_errors)      \
+	X(port_rcv_data)                   \
+	X(port_rcv_errors)                 \
+	X(port_rcv_packets)                \
+	X(port_rcv_remote_physical_errors) \
+	X(port_rcv_switch_relay_errors)    \
+	X(port_xmit_constraint_errors)     \
+	X(port_xmit_data)                  \
+	X(port_xmit_discards)              \
+	X(port_xmit_packets)               \
+	X(port_xmit_wait)                  \
+	X(symbol_error)                    \
+	X(unicast_rcv_packets)             \
+	X(unicast_xmit_packets)
+
+/* Of ports/1/hw_counters. */
+#define VHCA_HW_COUNTERS(X)           \
+	X(duplicate_request)          \
+	X(implied_nak_seq_err)        \
+	X(local_ack_timeout_err)      \
+	X(out_of_buffer)              \
+	X(out_of_sequence)            \
+	X(packet_seq_err)             \
+	X(req_cqe_error)              \
+	X(req_cqe_flush_error)        \
+	X(req_remote_access_errors)   \
+	X(req_remote_invalid_request) \
+	X(resp_cqe_error)             \
+	X(resp_cqe_flush_error)       \
+	X(resp_local_length_error)    \
+	X(resp_remote_access_errors)  \
+	X(rnr_nak_retry_err)          \
+	X(rx_atomic_requests)         \
+	X(rx_icrc_encapsulated)       \
+	X(rx_read_requests)           \
+	X(rx_write_requests)
+
+/* Written with the device's lock held: `device->counters.port_xmit_packets++`. */
+struct vhca_counters {
+#define VHCA_COUNTER(name_) uint64_t name_;
+	VHCA_PORT_COUNTERS(VHCA_COUNTER)
+	VHCA_HW_COUNTERS(VHCA_COUNTER)
+#undef VHCA_COUNTER
+};
 
 /* ---- device.c ---- */
 
@@ -81,9 +164,12 @@ struct vhca_device {
 	uint64_t node_guid; /* host order */
 	pthread_mutex_t lock;
 	int commands_waiting; /* threads that want the lock: the engine gives way */
-	bool connectx4lx;
+	const struct vhca_device_options *options;
+	const struct vhca_facts *facts;
 	bool port_up;
+	bool fatal; /* the chip is dead: no queue runs, commands but the ends of objects fail */
 	enum ibv_mtu mtu;
+	struct vhca_counters counters;
 	struct vhca_gid gids[VHCA_N_GIDS];
 	struct vhca_wire *wire;
 	struct vhca_context *contexts; /* list */
