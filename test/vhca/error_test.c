@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define N(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -242,6 +243,45 @@ static void receiver_not_ready(void **state)
 	}
 }
 
+/* 30 segments of 40 MiB are more than the port's max_msg_sz of 1 GiB. */
+static void message_too_long(void **state)
+{
+	enum { SEGMENTS = 30, BYTES = 40 << 20 };
+	struct pair_conf conf = {.max_sge = SEGMENTS, .bytes = BYTES};
+	struct ibv_sge sge[SEGMENTS];
+	struct ibv_send_wr wr = {.sg_list = sge, .num_sge = SEGMENTS, .opcode = IBV_WR_SEND};
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &conf);
+	for (int i = 0; i < SEGMENTS; i++)
+		sge[i] = (struct ibv_sge){(uintptr_t)pair.a.memory, BYTES, pair.a.mr->lkey};
+	fail_between(&pair, &wr, IBV_WC_LOC_LEN_ERR);
+	pair_close(&pair);
+}
+
+/* The requester waits as long as the responder's timer says, as often as it may, and then gives up.
+ */
+static void receiver_not_ready_takes_its_time(void **state)
+{
+	struct pair_conf conf = {.rnr_retry = 3, .min_rnr_timer = 20 /* 10.24 ms */};
+	struct timespec start, end;
+	struct pair pair;
+	double ms;
+
+	(void)state;
+	pair_open(&pair, &conf);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	post_send(&pair.a, 1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 8, NULL, 0);
+	expect_wc(pair.a.send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	ms = (double)(end.tv_sec - start.tv_sec) * 1e3 +
+		(double)(end.tv_nsec - start.tv_nsec) / 1e6;
+	print_message("3 retries after 10.24 ms each: %.2f ms\n", ms);
+	assert_true(ms > 3 * 10.24 - 0.1);
+	pair_close(&pair);
+}
+
 /* The peer is gone, not ready, or connected to another. */
 static void nobody_answers(void **state)
 {
@@ -388,6 +428,8 @@ int main(void)
 		cmocka_unit_test(remote_write_refused),
 		cmocka_unit_test(empty_write_needs_no_key),
 		cmocka_unit_test(receiver_not_ready),
+		cmocka_unit_test(receiver_not_ready_takes_its_time),
+		cmocka_unit_test(message_too_long),
 		cmocka_unit_test(nobody_answers),
 		cmocka_unit_test(late_peer_is_reached),
 		cmocka_unit_test(modify_to_error_flushes),
