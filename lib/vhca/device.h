@@ -147,6 +147,9 @@ enum vhca_rule {
 	VHCA_N_RULES,
 };
 
+/* For `wanted`: there is no one value that would have been right. */
+#define VHCA_ANOTHER UINT64_MAX
+
 enum vhca_rule_class {
 	VHCA_REPORTED,  /* the program gets the device's error completion */
 	VHCA_UNDEFINED, /* the device misbehaves: the program gets what it would most likely do */

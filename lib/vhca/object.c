@@ -319,8 +319,13 @@ uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index, const struct mlx5_
 	uint64_t addr = from_be64(seg->addr);
 	const struct vhca_mr *mr = vhca_find_mr(vhca_tables_of(&qp->object), key);
 
-	if (unlikely(!mr || mr->pd != qp->pd)) {
-		vhca_rule_report(VHCA_RULE_LKEY, qp, index, "lkey", key, mr ? qp->pd->pdn : 0);
+	if (unlikely(!mr)) {
+		vhca_rule_report(VHCA_RULE_LKEY, qp, index, "lkey", key, VHCA_ANOTHER);
+		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	}
+	if (unlikely(mr->pd != qp->pd)) {
+		vhca_rule_report(
+			VHCA_RULE_LKEY, qp, index, "PD of the lkey", mr->pd->pdn, qp->pd->pdn);
 		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}
 	if (unlikely(need & ~mr->access)) {
@@ -330,7 +335,7 @@ uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index, const struct mlx5_
 	sge->addr = vhca_mr_at(mr, addr, length);
 	sge->length = length;
 	if (unlikely(!sge->addr)) {
-		vhca_rule_report(VHCA_RULE_LKEY_BOUNDS, qp, index, "addr", addr, mr->iova);
+		vhca_rule_report(VHCA_RULE_LKEY_BOUNDS, qp, index, "addr", addr, VHCA_ANOTHER);
 		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}
 	return 0;

@@ -114,7 +114,8 @@ static always_inline uint8_t decode_pointer(
 	if (unlikely(!length)) {
 		if (seg->lkey == be32(MLX5_INVALID_LKEY))
 			return 0; /* a null segment */
-		vhca_rule_report(VHCA_RULE_SEGMENT_ZERO, qp, qp->sq_ci, "byte_count", 0, 1);
+		vhca_rule_report(
+			VHCA_RULE_SEGMENT_ZERO, qp, qp->sq_ci, "byte_count", 0, VHCA_ANOTHER);
 		length = 1u << 31;
 	}
 	return vhca_local_access(
@@ -185,11 +186,11 @@ static always_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
 	case MLX5_OPCODE_NOP: return 0;
 	default:
 		return operation_error(
-			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, MLX5_OPCODE_SEND);
+			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, VHCA_ANOTHER);
 	}
 	if (unlikely(qp->type == IBV_QPT_UD))
 		return operation_error(
-			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, MLX5_OPCODE_NOP);
+			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, VHCA_ANOTHER);
 	return decode_data(qp, wqe);
 }
 

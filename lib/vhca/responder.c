@@ -123,8 +123,8 @@ static uint8_t scatter_build(
 		if (!size) {
 			if (seg.lkey == be32(MLX5_INVALID_LKEY))
 				goto too_long;
-			vhca_rule_report(
-				VHCA_RULE_SEGMENT_ZERO, qp, receive->index, "byte_count", 0, 1);
+			vhca_rule_report(VHCA_RULE_SEGMENT_ZERO, qp, receive->index, "byte_count",
+				0, VHCA_ANOTHER);
 			size = 1u << 31;
 		}
 		syndrome = vhca_local_access(qp, receive->index, &seg, size, IBV_ACCESS_LOCAL_WRITE,
@@ -245,23 +245,29 @@ static always_inline struct vhca_answer receive_send(
 /* The bytes that a remote access names, or NULL after a report. */
 static uint8_t *remote_access(struct vhca_qp *qp, const struct vhca_message *message, uint32_t need)
 {
-	const struct vhca_mr *mr = vhca_find_mr(qp->object.context->device->tables, message->rkey);
+	const struct vhca_mr *mr = vhca_find_mr(vhca_tables_of(&qp->object), message->rkey);
+	struct vhca_qp *from = message->qp;
 	uint8_t *memory;
 
-	if (unlikely(!mr || mr->pd != qp->pd)) {
-		vhca_rule_report(VHCA_RULE_RKEY, qp, message->qp->sq_ci, "rkey", message->rkey,
-			mr ? qp->pd->pdn : 0);
+	if (unlikely(!mr)) {
+		vhca_rule_report(
+			VHCA_RULE_RKEY, from, from->sq_ci, "rkey", message->rkey, VHCA_ANOTHER);
+		return NULL;
+	}
+	if (unlikely(mr->pd != qp->pd)) {
+		vhca_rule_report(VHCA_RULE_RKEY, from, from->sq_ci, "PD of the rkey", mr->pd->pdn,
+			qp->pd->pdn);
 		return NULL;
 	}
 	if (unlikely(need & ~(mr->access & qp->access))) {
-		vhca_rule_report(VHCA_RULE_RKEY_ACCESS, qp, message->qp->sq_ci, "access",
+		vhca_rule_report(VHCA_RULE_RKEY_ACCESS, from, from->sq_ci, "access",
 			mr->access & qp->access, need);
 		return NULL;
 	}
 	memory = vhca_mr_at(mr, message->raddr, message->length);
 	if (unlikely(!memory))
-		vhca_rule_report(VHCA_RULE_RKEY_BOUNDS, qp, message->qp->sq_ci, "raddr",
-			message->raddr, mr->iova);
+		vhca_rule_report(VHCA_RULE_RKEY_BOUNDS, from, from->sq_ci, "raddr", message->raddr,
+			VHCA_ANOTHER);
 	return memory;
 }
 

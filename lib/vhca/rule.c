@@ -2,6 +2,7 @@
 
 #include "vhca/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { REPORTS_PER_QP = 3 };
@@ -83,6 +84,20 @@ static bool limit_reached(struct vhca_qp *qp, enum vhca_rule rule)
 	return false;
 }
 
+static cold void say(const struct rule *broken, const struct vhca_qp *qp, uint32_t index,
+	const char *field, uint64_t found, uint64_t wanted)
+{
+	char due[48] = "", who[48] = "";
+
+	if (wanted != VHCA_ANOTHER)
+		snprintf(due, sizeof(due), " where 0x%llx was due", (unsigned long long)wanted);
+	if (qp)
+		snprintf(who, sizeof(who), " by QP 0x%x of %s", qp->number,
+			qp->object.context->device->name);
+	log_error("vhca: rule %s broken%s at index %u: %s is 0x%llx%s; %s (%s)", broken->name, who,
+		index, field, (unsigned long long)found, due, broken->sentence, broken->source);
+}
+
 bool vhca_rule_report(enum vhca_rule rule, struct vhca_qp *qp, uint32_t index, const char *field,
 	uint64_t found, uint64_t wanted)
 {
@@ -90,10 +105,7 @@ bool vhca_rule_report(enum vhca_rule rule, struct vhca_qp *qp, uint32_t index, c
 	enum vhca_strict strict = vhca_options()->strict;
 
 	if (!limit_reached(qp, rule) || strict == VHCA_ABORT)
-		log_error(
-			"vhca: rule %s broken by QP 0x%x at index %u: %s is 0x%llx where 0x%llx was due; %s (%s)",
-			broken->name, qp ? qp->number : 0, index, field, (unsigned long long)found,
-			(unsigned long long)wanted, broken->sentence, broken->source);
+		say(broken, qp, index, field, found, wanted);
 	if (strict == VHCA_ABORT) {
 		log_error("vhca: the process ends here because VHCA_STRICT is abort");
 		abort();
