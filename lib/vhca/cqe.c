@@ -123,12 +123,32 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	publish(cq, slot, &body, received->wqe_counter, op_own, received->solicited);
 }
 
+static void count_error(const struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome)
+{
+	struct vhca_counters *counters = vhca_counters_of(&qp->object);
+	bool flushed = syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+
+	if (opcode == MLX5_CQE_REQ_ERR) {
+		counters->req_cqe_error++;
+		counters->req_cqe_flush_error += flushed;
+		counters->req_remote_access_errors +=
+			syndrome == MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
+		counters->req_remote_invalid_request +=
+			syndrome == MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
+	} else {
+		counters->resp_cqe_error++;
+		counters->resp_cqe_flush_error += flushed;
+		counters->resp_local_length_error += syndrome == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+	}
+}
+
 void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_t vendor,
 	uint8_t wqe_opcode, uint16_t wqe_counter)
 {
 	struct vhca_cq *cq = opcode == MLX5_CQE_REQ_ERR ? qp->send_cq : qp->recv_cq;
 	struct body body = {.bytes = {0}};
 
+	count_error(qp, opcode, syndrome);
 	if (unlikely(!has_room(cq)))
 		return;
 	body.error.srqn = htobe32(qp->uidx);

@@ -161,6 +161,9 @@ enum vhca_rule_class {
 bool vhca_rule_report(enum vhca_rule rule, struct vhca_qp *qp, uint32_t index, const char *field,
 	uint64_t found, uint64_t wanted);
 
+/* How often it was broken in this process, told or not; and what it is called. */
+uint64_t vhca_rule_breaches(enum vhca_rule rule, const char **name);
+
 /* ---- objects ---- */
 
 struct vhca_events; /* a pipe and what is in it */
@@ -289,6 +292,11 @@ static inline struct vhca_tables *vhca_tables_of(const struct vhca_object *objec
 	return object->context->device->tables;
 }
 
+static always_inline struct vhca_counters *vhca_counters_of(const struct vhca_object *object)
+{
+	return &object->context->device->counters;
+}
+
 /* ---- object.c ---- */
 
 int vhca_tables_create(struct vhca_device *device);
@@ -345,6 +353,8 @@ void vhca_channel_destroy(struct vhca_channel *channel);
 /* Tells the program; nothing where it has no channel for it. */
 void vhca_event_async(struct vhca_counted *object, enum ibv_event_type type);
 void vhca_event_completion(struct vhca_cq *cq);
+/* Tells of the port or the device, which no object stands for. */
+void vhca_event_context(struct vhca_context *context, enum ibv_event_type type, uint64_t element);
 
 /* ---- queue.c and qp.c ---- */
 

@@ -236,6 +236,7 @@ static const uint16_t rnr_timers[32] = {65535, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32,
 
 static void answer_rnr(struct vhca_qp *qp, const struct wqe *wqe, uint8_t timer)
 {
+	vhca_counters_of(&qp->object)->rnr_nak_retry_err++;
 	if (qp->set.rnr_retry != INFINITE_RNR && qp->rnr_tries >= qp->set.rnr_retry) {
 		complete_error(qp, wqe, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VENDOR_RNR);
 		return;
@@ -249,6 +250,8 @@ static void answer_silence(struct vhca_qp *qp, const struct wqe *wqe)
 {
 	uint64_t ns = qp->set.timeout ? 4096ull << qp->set.timeout : 0;
 
+	if (qp->transport_tries) /* the first time it is only sent */
+		vhca_counters_of(&qp->object)->local_ack_timeout_err++;
 	if (ns && qp->transport_tries++ > qp->set.retry_cnt)
 		complete_error(qp, wqe, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY);
 	else

@@ -184,6 +184,7 @@ static struct vhca_answer answer(enum vhca_answer_kind kind)
 
 static struct vhca_answer not_ready(const struct vhca_qp *qp)
 {
+	vhca_counters_of(&qp->object)->out_of_buffer++;
 	return (struct vhca_answer){.kind = VHCA_RNR, .rnr_timer = qp->set.min_rnr_timer};
 }
 
@@ -201,6 +202,7 @@ static struct vhca_answer receive_failed(
 /* What a remote access may not do fails the QP without any WQE to say so: by an event. */
 static struct vhca_answer access_failed(struct vhca_qp *qp)
 {
+	vhca_counters_of(&qp->object)->resp_remote_access_errors++;
 	if (qp->type == IBV_QPT_RC) {
 		vhca_event_async(&qp->async, IBV_EVENT_QP_ACCESS_ERR);
 		vhca_qp_fail(qp);
@@ -276,6 +278,7 @@ static bool write_memory(struct vhca_qp *qp, const struct vhca_message *message)
 {
 	struct scatter scatter;
 
+	vhca_counters_of(&qp->object)->rx_write_requests++;
 	if (!message->length)
 		return true;
 	scatter.n = 1;

@@ -46,6 +46,23 @@ static noinline struct vhca_qp *find_peer(struct vhca_qp *qp)
 	return qp->peer;
 }
 
+/* As many packets as the path MTU makes of a message, without their headers' bytes. */
+static always_inline void count_message(
+	const struct vhca_qp *qp, const struct vhca_qp *peer, uint32_t length)
+{
+	struct vhca_counters *from = vhca_counters_of(&qp->object);
+	struct vhca_counters *to = vhca_counters_of(&peer->object);
+	uint32_t log2_mtu = 7u + (uint32_t)qp->set.path_mtu;
+	uint32_t packets = length ? ((length - 1) >> log2_mtu) + 1 : 1;
+
+	from->port_xmit_packets += packets;
+	from->unicast_xmit_packets += packets;
+	from->port_xmit_data += length;
+	to->port_rcv_packets += packets;
+	to->unicast_rcv_packets += packets;
+	to->port_rcv_data += length;
+}
+
 static struct vhca_answer request(struct vhca_wire *wire, const struct vhca_message *message)
 {
 	struct vhca_qp *qp = message->qp;
@@ -55,6 +72,7 @@ static struct vhca_answer request(struct vhca_wire *wire, const struct vhca_mess
 	(void)wire;
 	if (unlikely(!peer))
 		return (struct vhca_answer){.kind = VHCA_SILENCE};
+	count_message(qp, peer, message->length);
 	return vhca_respond(peer, message);
 }
 
