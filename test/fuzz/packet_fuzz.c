@@ -1,0 +1,34 @@
+/* packet_fuzz.c - any bytes as a RoCEv2 packet: what is decoded lies within them, and encoding it
+ * gives them back
+ */
+
+#include "vhca/packet.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+static void demand(bool holds)
+{
+	if (!holds)
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+	struct vhca_packet packet = {0};
+	uint8_t headers[VHCA_MAX_HEADERS];
+	uint32_t n;
+
+	if (vhca_packet_decode(bytes, size, &packet) != VHCA_DROP_NONE)
+		return 0;
+	demand(packet.payload >= bytes &&
+		packet.payload + packet.length + VHCA_ICRC_BYTES <= bytes + size);
+	demand(vhca_packet_size(packet.parts, packet.length) + VHCA_ICRC_BYTES <= size);
+	n = vhca_packet_encode(&packet, headers);
+	demand(bytes + n == packet.payload);
+	/* Reserved bits, and pad beyond what alignment asks for, are not kept. */
+	demand(!memcmp(headers + 12, bytes + 12, packet.parts & VHCA_HAS_DETH ? 4 : n - 12));
+	vhca_icrc(0, bytes, size - VHCA_ICRC_BYTES);
+	return 0;
+}
