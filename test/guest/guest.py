@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python3 -B
 """guest.py - boots a Debian kernel under QEMU, with soft-RoCE and soft-iWARP, and runs commands in it
 
     guest.py [--tap IF] -- COMMAND...     by hand: its output, and its status as ours
@@ -95,7 +95,7 @@ class Guest:
                    "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
                    "-chardev", f"socket,id=agent,fd={theirs.fileno()}"]
         if tap:
-            command += ["-netdev", f"tap,id=nic,ifname={tap},script=no,downscript=no,vhost=off",
+            command += ["-netdev", f"tap,id=nic,ifname={tap},script=no,downscript=no,vhost=off,vnet_hdr=off",
                         "-device", "virtio-net-pci,netdev=nic,mac=52:54:00:00:00:02"]
         if pcap:
             command += ["-object", f"filter-dump,id=pcap,netdev=nic,file={pcap}"]
