@@ -500,3 +500,18 @@ int vhca_command(struct vhca_request *request, uint32_t number)
 		return EINVAL;
 	return command->run(request);
 }
+
+/* Modifying is among them for the sake of RESET and ERR. */
+bool vhca_command_outlives_device(uint32_t number)
+{
+	switch (number) {
+	case IB_USER_VERBS_CMD_DEALLOC_PD:
+	case IB_USER_VERBS_CMD_DEREG_MR:
+	case IB_USER_VERBS_CMD_DESTROY_AH:
+	case IB_USER_VERBS_CMD_DESTROY_CQ:
+	case IB_USER_VERBS_CMD_DESTROY_QP:
+	case IB_USER_VERBS_CMD_DESTROY_SRQ:
+	case IB_USER_VERBS_CMD_MODIFY_QP: return true;
+	default: return false;
+	}
+}

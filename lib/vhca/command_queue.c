@@ -377,6 +377,9 @@ static int modify(
 		return EINVAL;
 	if (base->attr_mask & ~known)
 		return EOPNOTSUPP;
+	if (request->context->device->fatal && base->qp_state != IBV_QPS_RESET &&
+		base->qp_state != IBV_QPS_ERR)
+		return EIO;
 	return vhca_qp_modify(qp, &attr, base->attr_mask, base->dest.sgid_index);
 }
 

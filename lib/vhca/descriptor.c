@@ -127,6 +127,7 @@ static void forked(void)
 	pthread_mutex_init(&lock, NULL);
 	memset(vhca_fd_table, 0, (size_t)n_slots * sizeof(vhca_fd_table[0]));
 	owner = 0;
+	vhca_status_forked();
 }
 
 static void watch_forks(void)
@@ -244,7 +245,10 @@ static int open_bar(const struct vhca_place *place, int flags, struct vhca_conte
 		syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
 		return fail_close(fd, errno);
 	error = vhca_context_create(vhca_device(place->device), fd, context);
-	return error ? fail_close(fd, abs(error)) : fd;
+	if (error)
+		return fail_close(fd, abs(error));
+	vhca_status_start();
+	return fd;
 }
 
 static int check_flags(const struct vhca_place *place, int flags)

@@ -197,8 +197,11 @@ static unsigned int run_flushes(struct vhca_tables *tables)
 
 static unsigned int sweep_device(struct vhca_device *device)
 {
-	unsigned int n = run_pages(device->tables);
+	unsigned int n;
 
+	if (unlikely(device->fatal))
+		return 0;
+	n = run_pages(device->tables);
 	n += run_queues(device->tables);
 	if (unlikely(!vhca_list_empty(&device->tables->errored)))
 		n += run_flushes(device->tables);

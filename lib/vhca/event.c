@@ -89,10 +89,10 @@ static void events_look(struct vhca_events *events)
 		events_taken(events, events->n - (uint32_t)((size_t)bytes / event_size(events)));
 }
 
-static void event_write(struct vhca_counted *counted, const union event *event)
+/* `counted` is NULL for what is not about an object. */
+static void event_write(
+	struct vhca_events *events, struct vhca_counted *counted, const union event *event)
 {
-	struct vhca_events *events = counted->events;
-
 	if (!events)
 		return;
 	if (events->n == MAX_EVENTS)
@@ -106,14 +106,21 @@ void vhca_event_async(struct vhca_counted *object, enum ibv_event_type type)
 {
 	union event event = {.async = {.element = object->element, .event_type = type}};
 
-	event_write(object, &event);
+	event_write(object->events, object, &event);
+}
+
+void vhca_event_context(struct vhca_context *context, enum ibv_event_type type, uint64_t element)
+{
+	union event event = {.async = {.element = element, .event_type = type}};
+
+	event_write(context->async, NULL, &event);
 }
 
 void vhca_event_completion(struct vhca_cq *cq)
 {
 	union event event = {.completion = {.cq_handle = cq->completions.element}};
 
-	event_write(&cq->completions, &event);
+	event_write(cq->completions.events, &cq->completions, &event);
 }
 
 /* Moves all that is unread into another pipe, which cannot block even while the program reads too;

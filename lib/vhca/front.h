@@ -189,6 +189,8 @@ int vhca_async_make(struct vhca_context *context, int *program_fd);
 
 /* INVOKE_WRITE. */
 int vhca_command(struct vhca_request *request, uint32_t command);
+/* What a device that has failed still does. */
+bool vhca_command_outlives_device(uint32_t command);
 
 /* Parts that native methods share with commands. 0 or an errno. */
 int vhca_answer_context(struct vhca_request *request);

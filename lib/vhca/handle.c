@@ -169,6 +169,7 @@ void vhca_context_close(struct vhca_context *context)
 	}
 	pthread_mutex_unlock(&channels_lock);
 	vhca_context_destroy(context);
+	vhca_status_stop();
 	if (!handles)
 		return;
 	if (handles->async_fd >= 0)

@@ -73,6 +73,14 @@ static const struct rule rules[VHCA_N_RULES] = {
 };
 /* clang-format on */
 
+static uint64_t n_breaches[VHCA_N_RULES];
+
+uint64_t vhca_rule_breaches(enum vhca_rule rule, const char **name)
+{
+	*name = rules[rule].name;
+	return load_once(&n_breaches[rule]);
+}
+
 static bool limit_reached(struct vhca_qp *qp, enum vhca_rule rule)
 {
 	static uint8_t without_qp[VHCA_N_RULES];
@@ -104,6 +112,7 @@ bool vhca_rule_report(enum vhca_rule rule, struct vhca_qp *qp, uint32_t index, c
 	const struct rule *broken = &rules[rule];
 	enum vhca_strict strict = vhca_options()->strict;
 
+	__atomic_fetch_add(&n_breaches[rule], 1, __ATOMIC_RELAXED);
 	if (!limit_reached(qp, rule) || strict == VHCA_ABORT)
 		say(broken, qp, index, field, found, wanted);
 	if (strict == VHCA_ABORT) {

@@ -276,6 +276,8 @@ int vhca_ioctl(struct vhca_context *context, void *argument)
 	error = vhca_handles_need(context);
 	if (!error && vhca_method_needs_context(method) && !context->handles->opened)
 		error = EINVAL;
+	if (!error && unlikely(context->device->fatal) && !vhca_call_outlives_device(&call, method))
+		error = EIO;
 	if (!error)
 		error = method->run(&call);
 	if (!error)

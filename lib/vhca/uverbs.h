@@ -52,5 +52,7 @@ int vhca_attr_return(const struct vhca_call *call, unsigned int spec, uint64_t d
 const struct vhca_method *vhca_method_find(uint16_t object, uint16_t method);
 /* Whether it has an answer only after GET_CONTEXT. */
 bool vhca_method_needs_context(const struct vhca_method *method);
+/* Whether a device that has failed still does it: what only takes away. */
+bool vhca_call_outlives_device(const struct vhca_call *call, const struct vhca_method *method);
 
 #endif

@@ -9,6 +9,8 @@
  *     device.c     devices, contexts, ports, GIDs
  *     object.c     numbers, PDs, MRs, AHs, UARs; queue.c CQs and SRQs; qp.c QPs and their states
  *     event.c      completion and async events
+ *     port.c       what changes meanwhile: port state, GIDs, a device's death
+ *     status.c     what the process answers about itself; profile.c, what a card says of itself
  *     engine.c     the thread that watches doorbells and runs queues
  *     requester.c  decodes send WQEs and executes them; completion and error of requests
  *     responder.c  receives: RQ and SRQ, scatter, remote access
@@ -347,6 +349,29 @@ uint32_t vhca_srq_number(const struct vhca_srq *srq);
 uint32_t vhca_cq_events(struct vhca_cq *cq, uint32_t *async);
 uint32_t vhca_qp_events(struct vhca_qp *qp);
 uint32_t vhca_srq_events(struct vhca_srq *srq);
+
+/* ---- port.c: what changes while programs run. They take the lock; 0 or a positive errno ---- */
+
+/* Contexts hear PORT_ACTIVE or PORT_ERR. */
+void vhca_port_set(struct vhca_device *device, bool up);
+/* Contexts hear DEVICE_FATAL; nothing moves on the device any more. */
+void vhca_device_fail(struct vhca_device *device);
+/* Contexts hear GID_CHANGE. EEXIST, with its index, where the table has it. */
+int vhca_gid_add(struct vhca_device *device, const struct vhca_gid *gid, int *index);
+int vhca_gid_delete(struct vhca_device *device, int index);
+/* A word of VHCA_FAULT: port-flap=TIME or device-fatal=TIME; false if it is neither. */
+bool vhca_port_fault(const char *word);
+/* Does what these have due, and returns in how many milliseconds to come again; -1: never. */
+int vhca_port_clock(void);
+
+/* ---- status.c: the thread that answers `verbena vhca status` ---- */
+
+/* The first context starts the thread, the last one stops it. Without it all else works: a process
+ * that cannot have one says so. */
+void vhca_status_start(void);
+void vhca_status_stop(void);
+/* In a child of fork. */
+void vhca_status_forked(void);
 
 /* ---- engine.c ---- */
 
