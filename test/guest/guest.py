@@ -50,7 +50,7 @@ def prepare():
         raise Unavailable(f"no {QEMU}: install the package qemu-system-x86")
     done = subprocess.run([os.path.join(HERE, "kernel")], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == 77:
-        raise Unavailable("no kernel, as said above")
+        raise Unavailable(done.stdout.strip())
     if done.returncode:
         raise Failed(f"{HERE}/kernel ended with status {done.returncode}")
     return done.stdout.strip()
