@@ -1,6 +1,7 @@
 /* device.c - devices, their port and GIDs, and the contexts that programs open on them */
 
 #include "vhca/device.h"
+#include "vhca/pcap.h"
 
 #include <arpa/inet.h>
 #include <rdma/mlx5-abi.h>
@@ -130,6 +131,7 @@ static void make_devices(void)
 	int n = min(options->n_devices, VHCA_MAX_DEVICES);
 
 	vhca_fault_parse(options->fault);
+	vhca_pcap_open();
 	for (int i = 0; i < n; i++) {
 		if (make_device(i, options)) {
 			log_error("vhca: device %d cannot be made: there is no memory for it", i);
