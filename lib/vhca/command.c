@@ -5,6 +5,7 @@
  * which know what the program gave.
  */
 #include "command.h"
+#include "trace.h"
 
 #include <limits.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -16,7 +17,7 @@
 const struct vhca_features vhca_features = {
 	.device_cap_flags = IB_UVERBS_DEVICE_CHANGE_PHY_PORT | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT |
 		IB_UVERBS_DEVICE_SYS_IMAGE_GUID | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN,
-	.atomic_cap = IBV_ATOMIC_NONE,
+	.atomic_cap = IBV_ATOMIC_HCA,
 	.qp_create_flags = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, /* there is no multicast */
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	.timestamp_mask = UINT64_MAX >> 1,
@@ -277,6 +278,13 @@ static int dealloc_pd(struct vhca_request *request)
 	return destroy_plain(request, VHCA_PD);
 }
 
+static void note_mr(const struct vhca_mr *mr)
+{
+	vhca_note(" key 0x%x start 0x%llx length %llu iova 0x%llx access 0x%x pd %u", mr->key,
+		(unsigned long long)mr->start, (unsigned long long)mr->length,
+		(unsigned long long)mr->iova, mr->access, mr->pd->pdn);
+}
+
 static int reg_mr(struct vhca_request *request)
 {
 	struct ib_uverbs_reg_mr_resp resp;
@@ -294,6 +302,7 @@ static int reg_mr(struct vhca_request *request)
 		?: vhca_adopt(request, mr, &resp.mr_handle);
 	if (error)
 		return error;
+	note_mr(mr);
 	resp.lkey = resp.rkey = mr->key;
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }
@@ -327,6 +336,7 @@ static int rereg_mr(struct vhca_request *request)
 		mr, cmd.flags, pd, cmd.start, cmd.length, cmd.hca_va, cmd.access_flags);
 	if (error)
 		return error;
+	note_mr(mr);
 	resp.lkey = resp.rkey = mr->key;
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }
@@ -386,6 +396,9 @@ static int create_ah(struct vhca_request *request)
 		.port_num = cmd.attr.port_num,
 	};
 	memcpy(attr.grh.dgid.raw, cmd.attr.grh.dgid, sizeof(cmd.attr.grh.dgid));
+	vhca_note(" dgid ...%02x%02x%02x%02x sgid_index %u", attr.grh.dgid.raw[12],
+		attr.grh.dgid.raw[13], attr.grh.dgid.raw[14], attr.grh.dgid.raw[15],
+		attr.grh.sgid_index);
 	error = vhca_ah_create(pd, &attr, &ah) ?: vhca_adopt(request, ah, &resp.ah_handle);
 	if (error)
 		return error;

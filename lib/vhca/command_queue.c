@@ -1,5 +1,6 @@
 /* command_queue.c - the commands of CQs, QPs and SRQs */
 #include "command.h"
+#include "trace.h"
 
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5-abi.h>
@@ -96,6 +97,7 @@ int vhca_make_cq(struct vhca_request *request, const struct ib_uverbs_ex_create_
 		?: vhca_adopt(request, cq, &resp->cq_handle);
 	if (error)
 		return error;
+	vhca_note(" cq 0x%x entries %u of %u bytes", vhca_cq_number(cq), attr.n_cqe, attr.cqe_size);
 	resp->cqe = attr.n_cqe - 1;
 	uhw.cqn = vhca_cq_number(cq);
 	return vhca_span_write(&request->uhw_out, &uhw, sizeof(uhw));
@@ -255,6 +257,9 @@ int vhca_make_qp(struct vhca_request *request, const struct ib_uverbs_ex_create_
 	if (error)
 		return error;
 	resp->qpn = vhca_qp_number(qp);
+	vhca_note(" qp 0x%x type %u sq %u rq %u send_cq 0x%x recv_cq 0x%x uar %u", resp->qpn,
+		attr.type, attr.sq_wqe_count, attr.rq_wqe_count, vhca_cq_number(attr.send_cq),
+		vhca_cq_number(attr.recv_cq), attr.uar_page);
 	resp->max_send_wr = attr.max_send_wr;
 	resp->max_recv_wr = cmd->is_srq ? 0 : cmd->max_recv_wr;
 	resp->max_send_sge = attr.max_send_sge;
@@ -380,6 +385,11 @@ static int modify(
 	if (request->context->device->fatal && base->qp_state != IBV_QPS_RESET &&
 		base->qp_state != IBV_QPS_ERR)
 		return EIO;
+	vhca_note(" qp 0x%x mask 0x%x", vhca_qp_number(qp), base->attr_mask);
+	if (base->attr_mask & IBV_QP_STATE)
+		vhca_note(" to state %u", base->qp_state);
+	if (base->attr_mask & IBV_QP_DEST_QPN)
+		vhca_note(" peer 0x%x", base->dest_qp_num);
 	return vhca_qp_modify(qp, &attr, base->attr_mask, base->dest.sgid_index);
 }
 

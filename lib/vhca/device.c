@@ -2,6 +2,7 @@
 
 #include "vhca/device.h"
 #include "vhca/pcap.h"
+#include "vhca/trace.h"
 
 #include <arpa/inet.h>
 #include <rdma/mlx5-abi.h>
@@ -132,6 +133,7 @@ static void make_devices(void)
 
 	vhca_fault_parse(options->fault);
 	vhca_pcap_open();
+	vhca_trace_open();
 	for (int i = 0; i < n; i++) {
 		if (make_device(i, options)) {
 			log_error("vhca: device %d cannot be made: there is no memory for it", i);

@@ -456,11 +456,15 @@ bool vhca_method_needs_context(const struct vhca_method *method)
 	return method->run != invoke_write && method->run != get_context;
 }
 
+uint32_t vhca_call_command(const struct vhca_call *call, const struct vhca_method *method)
+{
+	return method->run == invoke_write ? (uint32_t)vhca_attr_number(call, INVOKE_COMMAND) : 0;
+}
+
 bool vhca_call_outlives_device(const struct vhca_call *call, const struct vhca_method *method)
 {
 	if (method->run == invoke_write)
-		return vhca_command_outlives_device(
-			(uint32_t)vhca_attr_number(call, INVOKE_COMMAND));
+		return vhca_command_outlives_device(vhca_call_command(call, method));
 	return method->run == uar_destroy || method->run == cq_destroy ||
 		method->run == qp_destroy || method->run == srq_destroy ||
 		method->run == async_event_alloc;

@@ -7,6 +7,8 @@
  */
 #include "uverbs.h"
 
+#include "vhca/trace.h"
+
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -259,16 +261,11 @@ static int read_header(struct vhca_call *call, const struct vhca_method **method
 		call->attrs, call->header + sizeof(header), call->n * sizeof(call->attrs[0]));
 }
 
-int vhca_ioctl(struct vhca_context *context, void *argument)
+static int execute(struct vhca_call *call, const struct vhca_method *method)
 {
-	struct vhca_call call = {.request.context = context, .header = (uintptr_t)argument};
-	const struct vhca_method *method;
-	int error;
+	struct vhca_context *context = call->request.context;
+	int error = attrs_match(call, method);
 
-	error = read_header(&call, &method);
-	if (error)
-		return error;
-	error = attrs_match(&call, method);
 	if (error)
 		return error;
 	vhca_command_begin();
@@ -276,15 +273,31 @@ int vhca_ioctl(struct vhca_context *context, void *argument)
 	error = vhca_handles_need(context);
 	if (!error && vhca_method_needs_context(method) && !context->handles->opened)
 		error = EINVAL;
-	if (!error && unlikely(context->device->fatal) && !vhca_call_outlives_device(&call, method))
+	if (!error && unlikely(context->device->fatal) && !vhca_call_outlives_device(call, method))
 		error = EIO;
 	if (!error)
-		error = method->run(&call);
+		error = method->run(call);
 	if (!error)
 		vhca_channels_sweep(context);
 	vhca_unlock(context->device);
 	vhca_command_end();
 	if (!error)
-		attrs_mark_outputs(&call, method);
+		attrs_mark_outputs(call, method);
+	return error;
+}
+
+int vhca_ioctl(struct vhca_context *context, void *argument)
+{
+	struct vhca_call call = {.request.context = context, .header = (uintptr_t)argument};
+	uint64_t began = unlikely(vhca_trace_on) ? clock_ns() : 0;
+	const struct vhca_method *method;
+	int error = read_header(&call, &method);
+
+	if (error)
+		return error;
+	error = execute(&call, method);
+	if (unlikely(vhca_trace_on))
+		vhca_trace_command(context, method->object, method->method,
+			vhca_call_command(&call, method), error, clock_ns() - began);
 	return error;
 }

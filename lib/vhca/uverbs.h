@@ -52,6 +52,8 @@ int vhca_attr_return(const struct vhca_call *call, unsigned int spec, uint64_t d
 const struct vhca_method *vhca_method_find(uint16_t object, uint16_t method);
 /* Whether it has an answer only after GET_CONTEXT. */
 bool vhca_method_needs_context(const struct vhca_method *method);
+/* Which command it carries, after its attributes have been matched; 0 for all other methods. */
+uint32_t vhca_call_command(const struct vhca_call *call, const struct vhca_method *method);
 /* Whether a device that has failed still does it: what only takes away. */
 bool vhca_call_outlives_device(const struct vhca_call *call, const struct vhca_method *method);
 
