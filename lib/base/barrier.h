@@ -1,11 +1,13 @@
 /* barrier.h - one barrier for each thing that must be ordered, named after it
  *
- * The parties are a CPU and a device that reads and writes host memory, or two CPUs. "Record" is a doorbell record
- * in host memory, "doorbell" a store to a UAR page, which the driver maps write-combining.
+ * The parties are a CPU and a device that reads and writes host memory, or two CPUs. "Record" is a
+ * doorbell record in host memory, "doorbell" a store to a UAR page, which the driver maps
+ * write-combining.
  *
- * On x86 stores to write-back memory stay in order, also as a device sees them, so ordering them costs nothing but
- * the compiler's; a store to write-combining memory is not ordered behind them without sfence, nor leaves the
- * core soon without one. On arm64 the device belongs to the outer shareable domain.
+ * On x86 stores to write-back memory stay in order, also as a device sees them, so ordering them
+ * costs nothing but the compiler's; a store to write-combining memory is not ordered behind them
+ * without sfence, nor leaves the core soon without one. On arm64 the device belongs to the outer
+ * shareable domain.
  */
 #ifndef VBN_BARRIER_H
 #define VBN_BARRIER_H
@@ -32,8 +34,9 @@ static always_inline void wqes_before_record(void)
 	dma_write_order_();
 }
 
-/* The record before the doorbell store: the device reads the record when the doorbell arrives. A doorbell page is
- * mapped write-combining, and a store to such memory may pass earlier ones to ordinary memory without this. */
+/* The record before the doorbell store: the device reads the record when the doorbell arrives. A
+ * doorbell page is mapped write-combining, and a store to such memory may pass earlier ones to
+ * ordinary memory without this. */
 static always_inline void record_before_doorbell(void)
 {
 #if defined(__x86_64__)
@@ -55,7 +58,8 @@ static always_inline void owner_before_body(void)
 	dma_read_order_();
 }
 
-/* CQE bodies have been read before the record gives their slots back: loads before a store, free on x86. */
+/* CQE bodies have been read before the record gives their slots back: loads before a store, free on
+ * x86. */
 static always_inline void cqes_before_record(void)
 {
 #if defined(__x86_64__)
@@ -72,10 +76,11 @@ static always_inline void cpu_relax(void)
 }
 
 /* One 64-bit doorbell store, never torn: mmio on a 64-bit CPU. */
-#define store_once(ptr, value) __atomic_store_n(ptr, value, __ATOMIC_RELAXED)
-#define load_once(ptr)         __atomic_load_n(ptr, __ATOMIC_RELAXED)
+#define store_once(ptr, value)    __atomic_store_n(ptr, value, __ATOMIC_RELAXED)
+#define load_once(ptr)            __atomic_load_n(ptr, __ATOMIC_RELAXED)
 
-/* What was written before is seen by the thread that reads this value with load_acquire. Plain moves on x86. */
+/* What was written before is seen by the thread that reads this value with load_acquire. Plain
+ * moves on x86. */
 #define store_release(ptr, value) __atomic_store_n(ptr, value, __ATOMIC_RELEASE)
 #define load_acquire(ptr)         __atomic_load_n(ptr, __ATOMIC_ACQUIRE)
 

@@ -5,7 +5,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The time stamp counter (x86) or the virtual counter (arm64): constant rate, not ordered with other instructions. */
+/* The time stamp counter (x86) or the virtual counter (arm64): constant rate, not ordered with
+ * other instructions. */
 static always_inline uint64_t clock_cycles(void)
 {
 #if defined(__x86_64__)
@@ -27,7 +28,8 @@ static inline uint64_t clock_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* clock_cycles() per second: measured once against clock_ns() over some milliseconds; the first call takes them. */
+/* clock_cycles() per second: measured once against clock_ns() over some milliseconds; the first
+ * call takes them. */
 uint64_t vbn__clock_hz(void);
 
 #endif

@@ -31,7 +31,8 @@ void vbn__counters_remove(struct counter_set *set)
 	pthread_mutex_unlock(&lock);
 }
 
-int vbn__counters_each(int (*fn)(const struct counter_set *set, size_t i, uint64_t value, void *arg), void *arg)
+int vbn__counters_each(
+	int (*fn)(const struct counter_set *set, size_t i, uint64_t value, void *arg), void *arg)
 {
 	int ret = 0;
 
