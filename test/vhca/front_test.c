@@ -368,7 +368,8 @@ static void test_real_path_is_pci_like(void **state)
 
 static void test_everything_else_passes(void **state)
 {
-	const char *volatile nowhere = NULL;
+	int (*volatile open_any)(const char *, int, ...) =
+		open; /* NULL too, which open() is declared not to take */
 	char text[4096], path[PATH_MAX];
 	struct stat st;
 	DIR *dir;
@@ -394,7 +395,7 @@ static void test_everything_else_passes(void **state)
 	assert_int_equal(ioctl(fd, RDMA_VERBS_IOCTL, path), -1);
 	assert_int_equal(errno, ENOTTY);
 	close(fd);
-	assert_int_equal(open(nowhere, O_RDONLY), -1);
+	assert_int_equal(open_any(NULL, O_RDONLY), -1);
 	assert_int_equal(errno, EFAULT);
 	assert_int_equal(open("", O_RDONLY), -1);
 	assert_int_equal(errno, ENOENT);
