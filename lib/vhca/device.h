@@ -10,6 +10,7 @@
 #ifndef VHCA_DEVICE_H
 #define VHCA_DEVICE_H
 
+#include "vhca/rule.h"
 #include "vhca/wire.h"
 
 #define VHCA_MAX_MESSAGE   (1u << 30) /* max_msg_sz of the port */
@@ -122,47 +123,6 @@ static inline void vhca_list_remove(struct vhca_link *link)
 	link->next->prev = link->prev;
 	vhca_list_init(link);
 }
-
-/* ---- rule.c ---- */
-
-enum vhca_rule {
-	VHCA_RULE_WQE_INDEX,
-	VHCA_RULE_WQE_QPN,
-	VHCA_RULE_WQE_DS,
-	VHCA_RULE_WQE_OPCODE,
-	VHCA_RULE_WQE_OPMOD,
-	VHCA_RULE_SEGMENT_END,
-	VHCA_RULE_SEGMENT_ZERO,
-	VHCA_RULE_LKEY,
-	VHCA_RULE_LKEY_BOUNDS,
-	VHCA_RULE_LKEY_ACCESS,
-	VHCA_RULE_MESSAGE_LENGTH,
-	VHCA_RULE_RKEY,
-	VHCA_RULE_RKEY_BOUNDS,
-	VHCA_RULE_RKEY_ACCESS,
-	VHCA_RULE_RECEIVE_LENGTH,
-	VHCA_RULE_SEND_RECORD,
-	VHCA_RULE_RECEIVE_RECORD,
-	VHCA_RULE_CQ_OVERRUN,
-	VHCA_N_RULES,
-};
-
-/* For `wanted`: there is no one value that would have been right. */
-#define VHCA_ANOTHER UINT64_MAX
-
-enum vhca_rule_class {
-	VHCA_REPORTED,  /* the program gets the device's error completion */
-	VHCA_UNDEFINED, /* the device misbehaves: the program gets what it would most likely do */
-};
-
-/* Says on standard error that `qp` (NULL: none) broke `rule` at the WQE or CQE `index`; how often
- * is limited for each rule and QP. True where the option `error` wants an undefined outcome to be
- * an error; does not return under `abort`. */
-bool vhca_rule_report(enum vhca_rule rule, struct vhca_qp *qp, uint32_t index, const char *field,
-	uint64_t found, uint64_t wanted);
-
-/* How often it was broken in this process, told or not; and what it is called. */
-uint64_t vhca_rule_breaches(enum vhca_rule rule, const char **name);
 
 /* ---- objects ---- */
 
