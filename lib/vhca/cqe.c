@@ -66,10 +66,12 @@ static always_inline uint8_t *next_slot(const struct vhca_cq *cq)
 		(cq->log2_size == 7 ? 64 : 0);
 }
 
-void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, uint32_t length)
+void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, uint32_t length,
+	const uint8_t *answer)
 {
 	struct vhca_cq *cq = qp->send_cq;
 	struct body body = {.bytes = {0}};
+	uint8_t op_own = MLX5_CQE_REQ << 4;
 
 	if (unlikely(!has_room(cq)))
 		return;
@@ -77,7 +79,11 @@ void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, 
 	body.cqe.byte_cnt = be32(length);
 	body.cqe.timestamp = be64(vhca_clock());
 	body.cqe.sop_drop_qpn = be32((uint32_t)opcode << 24 | qp->number);
-	publish(cq, next_slot(cq), &body, wqe_counter, MLX5_CQE_REQ << 4, false);
+	if (unlikely(answer != NULL)) {
+		memcpy(body.bytes, answer, length);
+		op_own |= MLX5_INLINE_SCATTER_32;
+	}
+	publish(cq, next_slot(cq), &body, wqe_counter, op_own, false);
 }
 
 void vhca_gather(uint8_t *to, const struct vhca_message *message)

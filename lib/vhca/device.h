@@ -18,6 +18,12 @@
 #define VHCA_MAX_RD_ATOMIC 16u
 #define VHCA_SEGMENT       16u /* bytes: every part of a WQE is a multiple of it */
 #define VHCA_MAX_WQE       (63u * VHCA_SEGMENT)
+#define VHCA_ATOMIC        8u  /* bytes */
+#define VHCA_GRH           40u /* bytes in front of a received datagram */
+
+/* Of a control segment's fm_ce_se: wait for reads and atomics ahead. The three values are the kinds
+ * that mlx5dv.h names. */
+#define VHCA_FENCE_BITS    (MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE)
 
 static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == VHCA_SEGMENT, "a control segment is one unit");
 static_assert(sizeof(struct mlx5_wqe_data_seg) == VHCA_SEGMENT, "a data segment is one unit");
@@ -201,9 +207,10 @@ struct vhca_qp {
 	uint8_t *rq;
 	uint32_t rq_mask, log2_rq_stride;
 	uint16_t rq_ci, rq_pi;
-	uint8_t cqe_scatter; /* receives up to so many bytes go into the CQE: 0, 32 or 64 */
-	uint8_t rq_first;    /* data segment of a stride that is the first: 1 behind a signature
-				segment */
+	uint8_t cqe_scatter;    /* receives up to so many bytes go into the CQE: 0, 32 or 64 */
+	uint8_t answer_scatter; /* so do reads and atomics: 0 or 32 */
+	uint8_t rq_first;       /* data segment of a stride that is the first: 1 behind a signature
+				   segment */
 	struct vhca_cq *recv_cq;
 	struct vhca_srq *srq;
 	uint32_t access;
@@ -360,17 +367,24 @@ unsigned int vhca_responder_flush(struct vhca_qp *qp);
 
 /* Does what a message asks of `qp`, which is its addressee and ready. */
 struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message);
+/* Takes a datagram, or drops and counts it. */
+void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
+	const struct vhca_datagram *datagram);
 
 /* ---- cqe.c ---- */
 
-void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, uint32_t length);
+/* `answer`: what a read or atomic has brought goes into the CQE; NULL: it has gone to memory, or
+ * there is none. */
+void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, uint32_t length,
+	const uint8_t *answer);
 
 struct vhca_received {
 	uint8_t opcode; /* MLX5_CQE_RESP_* */
 	uint16_t wqe_counter;
 	uint32_t length;
 	__be32 imm;
-	uint32_t source_qpn;
+	uint32_t source_qpn; /* and, of a datagram, service level and that there is a GRH, as
+				flags_rqpn has it */
 	bool solicited;
 	const struct vhca_message
 		*inlined; /* its data goes into the CQE; NULL: it has gone to memory */

@@ -66,6 +66,17 @@ static uint8_t cqe_scatter(const struct vhca_qp_attr *attr)
 	return attr->recv_cq->log2_size == 7 ? 64 : 32;
 }
 
+/* Only where each WQE has a CQE to go into, or the program says it knows; libmlx5 takes nothing of
+ * the kind out of a CQE of 128 bytes. */
+static uint8_t answer_scatter(const struct vhca_qp_attr *attr)
+{
+	if (!(attr->flags & MLX5_QP_FLAG_SCATTER_CQE) || attr->type != IBV_QPT_RC || !attr->send_cq)
+		return 0;
+	if (!attr->signal_all && !(attr->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE))
+		return 0;
+	return attr->send_cq->log2_size == 6 ? 32 : 0;
+}
+
 static void qp_init(struct vhca_qp *qp, const struct vhca_qp_attr *attr, struct vhca_page *page)
 {
 	qp->attr = *attr;
@@ -85,6 +96,7 @@ static void qp_init(struct vhca_qp *qp, const struct vhca_qp_attr *attr, struct 
 	qp->recv_cq = attr->recv_cq;
 	qp->srq = attr->srq;
 	qp->cqe_scatter = cqe_scatter(attr);
+	qp->answer_scatter = answer_scatter(attr);
 	vhca_counted_init(&qp->async, qp->object.context->async, attr->user_handle);
 	vhca_list_init(&qp->in_active);
 	vhca_list_init(&qp->in_waiting);

@@ -13,6 +13,8 @@ struct wqe {
 	uint32_t n_segments; /* ds */
 	uint32_t next;       /* segment that is decoded next */
 	uint16_t index;
+	bool inlined; /* what a read or atomic brings goes into the CQE, by way of `answer` */
+	uint8_t answer[32];
 	struct vhca_message message;
 };
 
@@ -106,7 +108,7 @@ static uint8_t decode_inline(struct vhca_qp *qp, struct wqe *wqe, uint32_t lengt
 }
 
 static always_inline uint8_t decode_pointer(
-	struct vhca_qp *qp, struct wqe *wqe, const struct mlx5_wqe_data_seg *seg)
+	struct vhca_qp *qp, struct wqe *wqe, const struct mlx5_wqe_data_seg *seg, uint32_t need)
 {
 	uint32_t length = from_be32(seg->byte_count);
 
@@ -119,10 +121,11 @@ static always_inline uint8_t decode_pointer(
 		length = 1u << 31;
 	}
 	return vhca_local_access(
-		qp, qp->sq_ci, seg, length, 0, &wqe->message.sge[wqe->message.n_sge++]);
+		qp, qp->sq_ci, seg, length, need, &wqe->message.sge[wqe->message.n_sge++]);
 }
 
-static always_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe)
+/* `need` is the right that the device needs of the memory: to write what a read brings. */
+static always_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe, uint32_t need)
 {
 	struct vhca_message *message = &wqe->message;
 	uint64_t length = 0;
@@ -132,10 +135,14 @@ static always_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe)
 		const struct mlx5_wqe_data_seg *seg =
 			(const void *)(wqe->bytes + wqe->next * VHCA_SEGMENT);
 		uint32_t n_sge = message->n_sge, count = from_be32(seg->byte_count);
-		uint8_t syndrome = count & MLX5_INLINE_SEG
-			? decode_inline(qp, wqe, count & ~(uint32_t)MLX5_INLINE_SEG)
-			: decode_pointer(qp, wqe, seg);
+		uint8_t syndrome;
 
+		if (unlikely(need && count & MLX5_INLINE_SEG))
+			return operation_error(VHCA_RULE_SEGMENT_END, qp,
+				"byte_count of what is written", count, VHCA_ANOTHER);
+		syndrome = count & MLX5_INLINE_SEG
+			? decode_inline(qp, wqe, count & ~(uint32_t)MLX5_INLINE_SEG)
+			: decode_pointer(qp, wqe, seg, need);
 		if (unlikely(syndrome))
 			return syndrome;
 		if (likely(message->n_sge != n_sge))
@@ -163,6 +170,130 @@ static uint8_t decode_remote(struct vhca_qp *qp, struct wqe *wqe)
 	return 0;
 }
 
+/* ---- decode: what brings data back, and datagrams ---- */
+
+/* What fits into the CQE goes there, and its memory stays as it is. */
+static void answer_into_cqe(const struct vhca_qp *qp, struct wqe *wqe)
+{
+	struct vhca_message *message = &wqe->message;
+
+	wqe->inlined = message->length && message->length <= qp->answer_scatter &&
+		wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE;
+	if (!wqe->inlined)
+		return;
+	message->n_sge = 1;
+	message->sge[0] = (struct vhca_sge){wqe->answer, message->length};
+}
+
+static uint8_t decode_read(struct vhca_qp *qp, struct wqe *wqe)
+{
+	uint8_t syndrome = decode_remote(qp, wqe);
+
+	if (!syndrome)
+		syndrome = decode_data(qp, wqe, IBV_ACCESS_LOCAL_WRITE);
+	if (!syndrome)
+		answer_into_cqe(qp, wqe);
+	return syndrome;
+}
+
+static uint8_t decode_atomic(struct vhca_qp *qp, struct wqe *wqe)
+{
+	const struct mlx5_wqe_atomic_seg *seg;
+	uint8_t syndrome = decode_remote(qp, wqe);
+
+	if (syndrome)
+		return syndrome;
+	if (wqe->next == wqe->n_segments)
+		return operation_error(VHCA_RULE_WQE_DS, qp, "ds", wqe->n_segments, wqe->next + 1);
+	seg = (const void *)(wqe->bytes + wqe->next++ * VHCA_SEGMENT);
+	wqe->message.swap_add = from_be64(seg->swap_add);
+	wqe->message.compare = from_be64(seg->compare);
+	syndrome = decode_data(qp, wqe, IBV_ACCESS_LOCAL_WRITE);
+	if (syndrome)
+		return syndrome;
+	if (wqe->message.length != VHCA_ATOMIC) {
+		vhca_rule_report(VHCA_RULE_MESSAGE_LENGTH, qp, qp->sq_ci, "bytes of an atomic",
+			wqe->message.length, VHCA_ATOMIC);
+		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+	}
+	answer_into_cqe(qp, wqe);
+	return 0;
+}
+
+static bool source_gid_known(const struct vhca_device *device, const struct mlx5_wqe_av *av)
+{
+	static const uint8_t none[16];
+
+	return memcmp(device->gids[from_be32(av->grh_gid_fl) >> 20 & 0xff].raw, none, 16);
+}
+
+/* A datagram is one packet. */
+static uint8_t decode_datagram(struct vhca_qp *qp, struct wqe *wqe)
+{
+	uint32_t mtu = 128u << qp->object.context->device->mtu;
+	uint32_t end = wqe->next + sizeof(struct mlx5_wqe_datagram_seg) / VHCA_SEGMENT;
+	uint8_t syndrome;
+
+	if (end > wqe->n_segments)
+		return operation_error(VHCA_RULE_WQE_DS, qp, "ds", wqe->n_segments, end);
+	wqe->message.av = (const void *)(wqe->bytes + wqe->next * VHCA_SEGMENT);
+	wqe->next = end;
+	if (!(wqe->message.av->dqp_dct & be32(MLX5_EXTENDED_UD_AV)))
+		return operation_error(VHCA_RULE_ADDRESS_VECTOR, qp, "dqp_dct",
+			from_be32(wqe->message.av->dqp_dct), VHCA_ANOTHER);
+	if (!source_gid_known(qp->object.context->device, wqe->message.av))
+		return operation_error(VHCA_RULE_ADDRESS_VECTOR, qp, "source GID index",
+			from_be32(wqe->message.av->grh_gid_fl) >> 20 & 0xff, VHCA_ANOTHER);
+	syndrome = decode_data(qp, wqe, 0);
+	if (!syndrome && wqe->message.length > mtu) {
+		vhca_rule_report(VHCA_RULE_MESSAGE_LENGTH, qp, qp->sq_ci, "bytes of a datagram",
+			wqe->message.length, mtu);
+		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+	}
+	return syndrome;
+}
+
+static uint8_t unknown_opcode(struct vhca_qp *qp, const struct wqe *wqe)
+{
+	return operation_error(
+		VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, VHCA_ANOTHER);
+}
+
+/* All but sends and writes on a connection. */
+static noinline uint8_t decode_other(struct vhca_qp *qp, struct wqe *wqe)
+{
+	uint8_t opcode = wqe->message.opcode;
+
+	wqe->message.fence = wqe->ctrl.fm_ce_se & VHCA_FENCE_BITS;
+	wqe->inlined = false;
+	if (opcode == MLX5_OPCODE_NOP)
+		return 0;
+	if (qp->type == IBV_QPT_UD &&
+		(opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM))
+		return decode_datagram(qp, wqe);
+	if (qp->type == IBV_QPT_RC && opcode == MLX5_OPCODE_RDMA_READ)
+		return decode_read(qp, wqe);
+	if (qp->type == IBV_QPT_RC &&
+		(opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA))
+		return decode_atomic(qp, wqe);
+	return unknown_opcode(qp, wqe);
+}
+
+/* Writes are 8 and 9, sends 10 and 11. */
+static_assert(MLX5_OPCODE_RDMA_WRITE == 8 && MLX5_OPCODE_RDMA_WRITE_IMM == 9 &&
+		MLX5_OPCODE_SEND == 10 && MLX5_OPCODE_SEND_IMM == 11,
+	"is_stream() and is_write() tell them by their bits");
+
+static always_inline bool is_stream(uint8_t opcode)
+{
+	return (opcode & ~3u) == MLX5_OPCODE_RDMA_WRITE;
+}
+
+static always_inline bool is_write(uint8_t opcode)
+{
+	return !(opcode & 2);
+}
+
 /* 0, or the syndrome of what is wrong with the WQE. */
 static always_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
 {
@@ -174,24 +305,15 @@ static always_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
 	wqe->message.opcode = (uint8_t)wqe->opcode;
 	wqe->message.solicited = wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_SOLICITED;
 	wqe->message.imm = wqe->ctrl.imm;
-	switch (wqe->message.opcode) {
-	case MLX5_OPCODE_SEND:
-	case MLX5_OPCODE_SEND_IMM: break;
-	case MLX5_OPCODE_RDMA_WRITE:
-	case MLX5_OPCODE_RDMA_WRITE_IMM:
+	if (unlikely(!is_stream(wqe->message.opcode) || qp->type == IBV_QPT_UD))
+		return decode_other(qp, wqe);
+	wqe->message.fence = wqe->ctrl.fm_ce_se & VHCA_FENCE_BITS;
+	if (is_write(wqe->message.opcode)) {
 		syndrome = decode_remote(qp, wqe);
 		if (unlikely(syndrome))
 			return syndrome;
-		break;
-	case MLX5_OPCODE_NOP: return 0;
-	default:
-		return operation_error(
-			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, VHCA_ANOTHER);
 	}
-	if (unlikely(qp->type == IBV_QPT_UD))
-		return operation_error(
-			VHCA_RULE_WQE_OPCODE, qp, "opcode", wqe->message.opcode, VHCA_ANOTHER);
-	return decode_data(qp, wqe);
+	return decode_data(qp, wqe, 0);
 }
 
 /* ---- completion ---- */
@@ -204,8 +326,11 @@ static void advance(struct vhca_qp *qp, const struct wqe *wqe)
 
 static always_inline void complete(struct vhca_qp *qp, const struct wqe *wqe)
 {
+	const uint8_t *answer =
+		unlikely(!is_stream(wqe->message.opcode) && wqe->inlined) ? wqe->answer : NULL;
+
 	if (wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE)
-		vhca_cqe_request(qp, wqe->message.opcode, wqe->index, wqe->message.length);
+		vhca_cqe_request(qp, wqe->message.opcode, wqe->index, wqe->message.length, answer);
 	advance(qp, wqe);
 }
 
@@ -336,6 +461,14 @@ static struct vhca_answer request(struct vhca_qp *qp, struct wqe *wqe)
 	return answer;
 }
 
+static void send_datagram(struct vhca_qp *qp, struct wqe *wqe)
+{
+	struct vhca_wire *wire = qp->object.context->device->wire;
+
+	wire->ops->datagram(wire, &wqe->message);
+	complete(qp, wqe);
+}
+
 static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 {
 	uint8_t syndrome;
@@ -353,6 +486,8 @@ static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 		complete_error(qp, wqe, syndrome, vendor_of(syndrome));
 	else if (unlikely(wqe->message.opcode == MLX5_OPCODE_NOP))
 		complete(qp, wqe);
+	else if (unlikely(qp->type == IBV_QPT_UD))
+		send_datagram(qp, wqe);
 	else
 		answered(qp, wqe, request(qp, wqe));
 }

@@ -47,7 +47,7 @@ static always_inline bool rq_peek(struct vhca_qp *qp, struct receive *receive)
 		return false;
 	__builtin_prefetch(qp->rq +
 		((size_t)((qp->rq_ci + STRIDES_AHEAD) & qp->rq_mask) << qp->log2_rq_stride));
-	receive->index = qp->rq_ci;
+	receive->index = receive->next = qp->rq_ci;
 	receive->wqe = qp->rq + ((size_t)(qp->rq_ci & qp->rq_mask) << qp->log2_rq_stride) +
 		qp->rq_first * VHCA_SEGMENT;
 	receive->n_segments = stride / VHCA_SEGMENT - qp->rq_first;
@@ -199,15 +199,16 @@ static struct vhca_answer receive_failed(
 								     : VHCA_NAK_OPERATION);
 }
 
-/* What a remote access may not do fails the QP without any WQE to say so: by an event. */
-static struct vhca_answer access_failed(struct vhca_qp *qp)
+/* A request that its addressee may not do: no WQE says so, but an event, and the QP fails. */
+static struct vhca_answer refused(struct vhca_qp *qp, enum vhca_answer_kind kind)
 {
-	vhca_counters_of(&qp->object)->resp_remote_access_errors++;
+	vhca_counters_of(&qp->object)->resp_remote_access_errors += kind == VHCA_NAK_ACCESS;
 	if (qp->type == IBV_QPT_RC) {
-		vhca_event_async(&qp->async, IBV_EVENT_QP_ACCESS_ERR);
+		vhca_event_async(&qp->async,
+			kind == VHCA_NAK_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 		vhca_qp_fail(qp);
 	}
-	return answer(VHCA_NAK_ACCESS);
+	return answer(kind);
 }
 
 /* ---- SEND ---- */
@@ -242,57 +243,72 @@ static always_inline struct vhca_answer receive_send(
 	return answer(VHCA_ACK);
 }
 
-/* ---- RDMA write ---- */
+/* ---- remote access ---- */
 
-/* The bytes that a remote access names, or NULL after a report. */
-static uint8_t *remote_access(struct vhca_qp *qp, const struct vhca_message *message, uint32_t need)
+/* Whether the QP's attributes let a peer do it at all. */
+static bool qp_allows(const struct vhca_qp *qp, const struct vhca_message *message, uint32_t need)
+{
+	if (likely(qp->access & need))
+		return true;
+	vhca_rule_report(VHCA_RULE_RKEY_ACCESS, message->qp, message->qp->sq_ci,
+		"access of the responder's QP", qp->access, need);
+	return false;
+}
+
+/* Finds the bytes that a remote access names: VHCA_ACK, or why not after a report. */
+static enum vhca_answer_kind remote_access(
+	struct vhca_qp *qp, const struct vhca_message *message, uint32_t need, uint8_t **memory)
 {
 	const struct vhca_mr *mr = vhca_find_mr(vhca_tables_of(&qp->object), message->rkey);
 	struct vhca_qp *from = message->qp;
-	uint8_t *memory;
 
+	if (unlikely(!qp_allows(qp, message, need)))
+		return VHCA_NAK_INVALID;
 	if (unlikely(!mr)) {
 		vhca_rule_report(
 			VHCA_RULE_RKEY, from, from->sq_ci, "rkey", message->rkey, VHCA_ANOTHER);
-		return NULL;
+		return VHCA_NAK_ACCESS;
 	}
 	if (unlikely(mr->pd != qp->pd)) {
 		vhca_rule_report(VHCA_RULE_RKEY, from, from->sq_ci, "PD of the rkey", mr->pd->pdn,
 			qp->pd->pdn);
-		return NULL;
+		return VHCA_NAK_ACCESS;
 	}
-	if (unlikely(need & ~(mr->access & qp->access))) {
-		vhca_rule_report(VHCA_RULE_RKEY_ACCESS, from, from->sq_ci, "access",
-			mr->access & qp->access, need);
-		return NULL;
+	if (unlikely(need & ~mr->access)) {
+		vhca_rule_report(
+			VHCA_RULE_RKEY_ACCESS, from, from->sq_ci, "access", mr->access, need);
+		return VHCA_NAK_ACCESS;
 	}
-	memory = vhca_mr_at(mr, message->raddr, message->length);
-	if (unlikely(!memory))
-		vhca_rule_report(VHCA_RULE_RKEY_BOUNDS, from, from->sq_ci, "raddr", message->raddr,
-			VHCA_ANOTHER);
-	return memory;
+	*memory = vhca_mr_at(mr, message->raddr, message->length);
+	if (likely(*memory != NULL))
+		return VHCA_ACK;
+	vhca_rule_report(
+		VHCA_RULE_RKEY_BOUNDS, from, from->sq_ci, "raddr", message->raddr, VHCA_ANOTHER);
+	return VHCA_NAK_ACCESS;
 }
 
 /* A write of no bytes asks for no right, as the architecture has it. */
-static bool write_memory(struct vhca_qp *qp, const struct vhca_message *message)
+static enum vhca_answer_kind write_memory(struct vhca_qp *qp, const struct vhca_message *message)
 {
 	struct scatter scatter;
+	enum vhca_answer_kind kind;
 
 	vhca_counters_of(&qp->object)->rx_write_requests++;
 	if (!message->length)
-		return true;
+		return VHCA_ACK;
 	scatter.n = 1;
 	scatter.sge[0].length = message->length;
-	scatter.sge[0].addr = remote_access(qp, message, IBV_ACCESS_REMOTE_WRITE);
-	if (!scatter.sge[0].addr)
-		return false;
-	copy_message(&scatter, message);
-	return true;
+	kind = remote_access(qp, message, IBV_ACCESS_REMOTE_WRITE, &scatter.sge[0].addr);
+	if (likely(kind == VHCA_ACK))
+		copy_message(&scatter, message);
+	return kind;
 }
 
 static struct vhca_answer receive_write(struct vhca_qp *qp, const struct vhca_message *message)
 {
-	return write_memory(qp, message) ? answer(VHCA_ACK) : access_failed(qp);
+	enum vhca_answer_kind kind = write_memory(qp, message);
+
+	return likely(kind == VHCA_ACK) ? answer(kind) : refused(qp, kind);
 }
 
 static struct vhca_answer receive_write_imm(struct vhca_qp *qp, const struct vhca_message *message)
@@ -304,16 +320,131 @@ static struct vhca_answer receive_write_imm(struct vhca_qp *qp, const struct vhc
 		.source_qpn = message->qp->number,
 		.solicited = message->solicited,
 	};
+	enum vhca_answer_kind kind;
 	struct receive receive;
 
 	if (!receive_peek(qp, &receive))
 		return not_ready(qp);
-	if (!write_memory(qp, message))
-		return access_failed(qp);
+	kind = write_memory(qp, message);
+	if (kind != VHCA_ACK)
+		return refused(qp, kind);
 	received.wqe_counter = receive.index;
 	receive_take(qp, &receive);
 	vhca_cqe_receive(qp, &received);
 	return answer(VHCA_ACK);
+}
+
+/* ---- what brings data back: read and atomics ---- */
+
+/* To where the requester wants it, `length` bytes in all. */
+static void bring_back(const struct vhca_message *message, const uint8_t *from)
+{
+	for (uint32_t i = 0; i < message->n_sge; i++) {
+		vhca_memory_write(message->sge[i].addr, from, message->sge[i].length);
+		from += message->sge[i].length;
+	}
+}
+
+static struct vhca_answer receive_read(struct vhca_qp *qp, const struct vhca_message *message)
+{
+	enum vhca_answer_kind kind;
+	uint8_t *memory;
+
+	vhca_counters_of(&qp->object)->rx_read_requests++;
+	if (!qp->set.max_dest_rd_atomic) /* no resource to answer from */
+		return refused(qp, VHCA_NAK_INVALID);
+	if (!message->length)
+		return answer(VHCA_ACK);
+	kind = remote_access(qp, message, IBV_ACCESS_REMOTE_READ, &memory);
+	if (kind != VHCA_ACK)
+		return refused(qp, kind);
+	bring_back(message, memory);
+	return answer(VHCA_ACK);
+}
+
+/* Operands and what is in memory are of the host's order, as a ConnectX has it that says so by
+ * IBV_ATOMIC_HCA. */
+static uint64_t do_atomic(uint64_t *memory, const struct vhca_message *message)
+{
+	uint64_t original = message->compare;
+
+	if (message->opcode == MLX5_OPCODE_ATOMIC_FA)
+		return __atomic_fetch_add(memory, message->swap_add, __ATOMIC_ACQ_REL);
+	__atomic_compare_exchange_n(
+		memory, &original, message->swap_add, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	return original;
+}
+
+static struct vhca_answer receive_atomic(struct vhca_qp *qp, const struct vhca_message *message)
+{
+	enum vhca_answer_kind kind;
+	uint64_t original;
+	uint8_t *memory;
+
+	vhca_counters_of(&qp->object)->rx_atomic_requests++;
+	if (!qp->set.max_dest_rd_atomic)
+		return refused(qp, VHCA_NAK_INVALID);
+	if (message->raddr % VHCA_ATOMIC) {
+		vhca_rule_report(VHCA_RULE_RKEY_BOUNDS, message->qp, message->qp->sq_ci,
+			"raddr of an atomic", message->raddr, message->raddr & ~7ull);
+		return refused(qp, VHCA_NAK_INVALID);
+	}
+	kind = remote_access(qp, message, IBV_ACCESS_REMOTE_ATOMIC, &memory);
+	if (kind != VHCA_ACK)
+		return refused(qp, kind);
+	original = do_atomic((uint64_t *)(void *)memory, message);
+	bring_back(message, (const uint8_t *)&original);
+	return answer(VHCA_ACK);
+}
+
+/* ---- datagrams ---- */
+
+/* The GRH, then the message. */
+static void copy_datagram(const struct scatter *to, const struct vhca_message *message,
+	const struct vhca_datagram *datagram)
+{
+	struct vhca_message whole;
+
+	whole.n_sge = message->n_sge + 1;
+	whole.sge[0] = (struct vhca_sge){(uint8_t *)(uintptr_t)datagram->grh, VHCA_GRH};
+	memcpy(whole.sge + 1, message->sge, message->n_sge * sizeof(message->sge[0]));
+	copy_lists(to, &whole);
+}
+
+/* What does not get in is dropped, and nobody hears of it; only a receive WQE that is itself wrong,
+ * or too small, fails the QP. */
+void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
+	const struct vhca_datagram *datagram)
+{
+	bool has_imm = message->opcode == MLX5_OPCODE_SEND_IMM;
+	struct vhca_received received = {
+		.opcode = has_imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+		.length = message->length + VHCA_GRH,
+		.imm = has_imm ? message->imm : 0,
+		.source_qpn = 1u << 28 | (uint32_t)datagram->sl << 24 | datagram->source_qpn,
+		.solicited = message->solicited,
+	};
+	struct receive receive;
+	struct scatter scatter;
+	uint8_t syndrome;
+
+	if (datagram->qkey != qp->set.qkey) {
+		vhca_counters_of(&qp->object)->port_rcv_errors++;
+		return;
+	}
+	if (!receive_peek(qp, &receive)) {
+		vhca_counters_of(&qp->object)->out_of_buffer++;
+		return;
+	}
+	syndrome = scatter_build(qp, &receive, received.length, &scatter);
+	if (syndrome) {
+		receive_failed(qp, &receive, syndrome);
+		return;
+	}
+	copy_datagram(&scatter, message, datagram);
+	received.wqe_counter = receive.index;
+	receive_take(qp, &receive);
+	vhca_cqe_receive(qp, &received);
 }
 
 struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message)
@@ -323,6 +454,9 @@ struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *m
 	case MLX5_OPCODE_SEND_IMM: return receive_send(qp, message);
 	case MLX5_OPCODE_RDMA_WRITE: return receive_write(qp, message);
 	case MLX5_OPCODE_RDMA_WRITE_IMM: return receive_write_imm(qp, message);
+	case MLX5_OPCODE_RDMA_READ: return receive_read(qp, message);
+	case MLX5_OPCODE_ATOMIC_CS:
+	case MLX5_OPCODE_ATOMIC_FA: return receive_atomic(qp, message);
 	}
 	return answer(VHCA_NAK_INVALID);
 }

@@ -28,8 +28,18 @@ struct vhca_message {
 	uint32_t length;
 	uint32_t rkey;
 	uint64_t raddr;
-	uint32_t n_sge;
+	uint64_t swap_add, compare;   /* of an atomic, in host order */
+	const struct mlx5_wqe_av *av; /* of a datagram: where it goes */
+	bool fence;                   /* not before all reads and atomics ahead of it are done */
+	uint32_t n_sge;               /* of a read or atomic: where what comes back goes */
 	struct vhca_sge sge[VHCA_MAX_SGE];
+};
+
+/* How a datagram came, as its receiver is told. */
+struct vhca_datagram {
+	uint32_t source_qpn, qkey;
+	uint8_t sl;
+	uint8_t grh[40]; /* of RoCE v2 over IPv4: that header in the last 20 bytes */
 };
 
 enum vhca_answer_kind {
@@ -59,6 +69,8 @@ struct vhca_wire_ops {
 	void (*destroy)(struct vhca_wire *wire);
 	/* Engine thread, device locked. The gather list lives until the answer. */
 	struct vhca_answer (*request)(struct vhca_wire *wire, const struct vhca_message *message);
+	/* A message of a UD QP, which nothing answers: it gets there or not. */
+	void (*datagram)(struct vhca_wire *wire, const struct vhca_message *message);
 	/* Whatever has come in from outside; how much was done. NULL where nothing can. */
 	unsigned int (*poll)(struct vhca_wire *wire);
 };

@@ -46,6 +46,24 @@ static noinline struct vhca_qp *find_peer(struct vhca_qp *qp)
 	return qp->peer;
 }
 
+static void count_sent(const struct vhca_qp *qp, uint32_t length)
+{
+	struct vhca_counters *counters = vhca_counters_of(&qp->object);
+
+	counters->port_xmit_packets++;
+	counters->unicast_xmit_packets++;
+	counters->port_xmit_data += length;
+}
+
+static void count_received(const struct vhca_qp *qp, uint32_t length)
+{
+	struct vhca_counters *counters = vhca_counters_of(&qp->object);
+
+	counters->port_rcv_packets++;
+	counters->unicast_rcv_packets++;
+	counters->port_rcv_data += length;
+}
+
 /* As many packets as the path MTU makes of a message, without their headers' bytes. */
 static always_inline void count_message(
 	const struct vhca_qp *qp, const struct vhca_qp *peer, uint32_t length)
@@ -76,9 +94,101 @@ static struct vhca_answer request(struct vhca_wire *wire, const struct vhca_mess
 	return vhca_respond(peer, message);
 }
 
+/* ---- datagrams ---- */
+
+static void ipv4_header(uint8_t to[20], const struct mlx5_wqe_av *av, const uint8_t source[16],
+	const uint8_t dest[16], uint32_t length)
+{
+	uint32_t total =
+		20 + 8 + 12 + 8 + (uint32_t)round_up(length, 4) + 4; /* UDP BTH DETH ICRC */
+	uint32_t sum = 0;
+
+	memset(to, 0, 20);
+	to[0] = 0x45;
+	to[1] = av->tclass;
+	to[2] = (uint8_t)(total >> 8);
+	to[3] = (uint8_t)total;
+	to[6] = 0x40;
+	to[8] = av->hop_limit;
+	to[9] = 17;
+	memcpy(to + 12, source + 12, 4);
+	memcpy(to + 16, dest + 12, 4);
+	for (int i = 0; i < 20; i += 2)
+		sum += (uint32_t)to[i] << 8 | to[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = ~(sum + (sum >> 16)) & 0xffff;
+	to[10] = (uint8_t)(sum >> 8);
+	to[11] = (uint8_t)sum;
+}
+
+static void ipv6_header(uint8_t to[40], const struct mlx5_wqe_av *av, const uint8_t source[16],
+	const uint8_t dest[16], uint8_t next, uint32_t length)
+{
+	uint32_t flow =
+		6u << 28 | (uint32_t)av->tclass << 20 | (from_be32(av->grh_gid_fl) & 0xfffff);
+	__be32 first = be32(flow);
+
+	length = 12 + 8 + (uint32_t)round_up(length, 4) + 4 + (next == 17 ? 8 : 0);
+	memcpy(to, &first, 4);
+	to[4] = (uint8_t)(length >> 8);
+	to[5] = (uint8_t)length;
+	to[6] = next;
+	to[7] = av->hop_limit;
+	memcpy(to + 8, source, 16);
+	memcpy(to + 24, dest, 16);
+}
+
+/* What stands in front of the datagram: IPv4's header has the last half of the room for a GRH. */
+static void make_grh(
+	uint8_t grh[VHCA_GRH], const struct vhca_gid *source, const struct vhca_message *message)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	enum { ROCE_V1_NEXT = 0x1b, UDP = 17 };
+
+	memset(grh, 0, VHCA_GRH);
+	if (source->type && !memcmp(source->raw, mapped, sizeof(mapped)))
+		ipv4_header(grh + 20, message->av, source->raw, message->av->rgid, message->length);
+	else
+		ipv6_header(grh, message->av, source->raw, message->av->rgid,
+			source->type ? UDP : ROCE_V1_NEXT, message->length);
+}
+
+/* A key with its highest bit set stands for the QP's own. */
+static uint32_t qkey_of(const struct vhca_message *message)
+{
+	uint32_t key = from_be32(message->av->key.qkey.qkey);
+
+	return key >> 31 ? message->qp->set.qkey : key;
+}
+
+static void datagram(struct vhca_wire *wire, const struct vhca_message *message)
+{
+	const struct mlx5_wqe_av *av = message->av;
+	uint32_t gid = from_be32(av->grh_gid_fl) >> 20 & 0xff;
+	struct vhca_device *to = vhca_find_device(av->rgid);
+	struct vhca_qp *peer = to ? vhca_find_qp(to, from_be32(av->dqp_dct) & 0xffffff) : NULL;
+	struct vhca_datagram how = {
+		.source_qpn = message->qp->number,
+		.qkey = qkey_of(message),
+		.sl = av->stat_rate_sl >> 1 & 7,
+	};
+
+	count_sent(message->qp, message->length);
+	if (!to || !wire->device->port_up || !to->port_up)
+		return;
+	if (!peer || peer->type != IBV_QPT_UD || !ready(peer)) {
+		to->counters.port_rcv_errors++;
+		return;
+	}
+	count_received(peer, message->length);
+	make_grh(how.grh, &wire->device->gids[gid], message);
+	vhca_receive_datagram(peer, message, &how);
+}
+
 const struct vhca_wire_ops vhca_wire_loopback = {
 	.name = "loopback",
 	.create = create,
 	.destroy = destroy,
 	.request = request,
+	.datagram = datagram,
 };

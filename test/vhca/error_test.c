@@ -154,45 +154,73 @@ static void expect_async(struct ibv_context *context, enum ibv_event_type type)
 	ibv_ack_async_event(&event);
 }
 
-/* rkey of nothing, of other bounds, without the right in the registration, without the right in the
- * QP. */
-static void remote_write_refused(void **state)
+enum refusal { BAD_KEY, OUT_OF_BOUNDS, NOT_BY_MEMORY, NOT_BY_QP, N_REFUSALS };
+
+static void refused_by_peer(enum ibv_wr_opcode opcode, int right, enum refusal refusal)
 {
-	static const int local = IBV_ACCESS_LOCAL_WRITE;
+	const int local = IBV_ACCESS_LOCAL_WRITE;
+	const uint32_t length = 8;
+	struct pair_conf conf = {.access = refusal == NOT_BY_QP ? local : local | right};
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = {.wr_id = 1,
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .opcode = opcode,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	struct ibv_mr *mr;
+	struct pair pair;
+	uint64_t addr;
+	uint32_t key;
+
+	pair_open(&pair, &conf);
+	memset(pair.a.memory, 1, 64);
+	mr = ibv_reg_mr(pair.pd, pair.b.memory, 4096,
+		(unsigned int)(refusal == NOT_BY_MEMORY ? local : local | right));
+	assert_non_null(mr);
+	sge = (struct ibv_sge){(uintptr_t)pair.a.memory, length, pair.a.mr->lkey};
+	addr = (uintptr_t)pair.b.memory + (refusal == OUT_OF_BOUNDS ? 4096 : 0);
+	key = refusal == BAD_KEY ? mr->rkey + 1 : mr->rkey;
+	if (right == IBV_ACCESS_REMOTE_ATOMIC) {
+		wr.wr.atomic.remote_addr = addr;
+		wr.wr.atomic.rkey = key;
+		wr.wr.atomic.compare_add = 1;
+	} else {
+		wr.wr.rdma.remote_addr = addr;
+		wr.wr.rdma.rkey = key;
+	}
+	post_recv(&pair.b, 7, 0, 64);
+	assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
+	post_send(&pair.a, 2, IBV_WR_SEND, 0, 0, 8, NULL, 0);
+	expect_wc(pair.a.send_cq, 1,
+		refusal == NOT_BY_QP ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
+	expect_wc(pair.a.send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+	expect_wc(pair.b.recv_cq, 7, IBV_WC_WR_FLUSH_ERR);
+	expect_async(pair.context,
+		refusal == NOT_BY_QP ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_ACCESS_ERR);
+	assert_int_equal(pair.b.memory[0], 0);
+	assert_int_equal(pair.a.memory[0], 1);
+	assert_int_equal(qp_state(pair.b.qp), IBV_QPS_ERR);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	pair_close(&pair);
+}
+
+/* Each remote operation, refused for each reason. */
+static void remote_access_refused(void **state)
+{
+	static const struct {
+		enum ibv_wr_opcode opcode;
+		int right;
+	} cases[] = {{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE},
+		{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_ACCESS_REMOTE_WRITE},
+		{IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+		{IBV_WR_ATOMIC_CMP_AND_SWP, IBV_ACCESS_REMOTE_ATOMIC},
+		{IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC}};
 
 	(void)state;
-	for (int i = 0; i < 4; i++) {
-		struct pair_conf conf = {.access = i == 3 ? local : 0};
-		struct ibv_sge sge;
-		struct ibv_send_wr wr = {.wr_id = 1,
-					   .sg_list = &sge,
-					   .num_sge = 1,
-					   .opcode = IBV_WR_RDMA_WRITE,
-					   .send_flags = IBV_SEND_SIGNALED},
-				   *bad;
-		struct ibv_mr *mr;
-		struct pair pair;
-
-		pair_open(&pair, &conf);
-		memset(pair.a.memory, 1, 64);
-		mr = ibv_reg_mr(pair.pd, pair.b.memory, 65536,
-			i == 2 ? (unsigned)local : (unsigned)local | IBV_ACCESS_REMOTE_WRITE);
-		assert_non_null(mr);
-		sge = (struct ibv_sge){(uintptr_t)pair.a.memory, 40, pair.a.mr->lkey};
-		wr.wr.rdma.remote_addr = (uintptr_t)pair.b.memory + (i == 1 ? 65536 - 39 : 0);
-		wr.wr.rdma.rkey = i == 0 ? mr->rkey + 1 : mr->rkey;
-		post_recv(&pair.b, 7, 0, 64);
-		assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
-		post_send(&pair.a, 2, IBV_WR_SEND, 0, 0, 8, NULL, 0);
-		expect_wc(pair.a.send_cq, 1, IBV_WC_REM_ACCESS_ERR);
-		expect_wc(pair.a.send_cq, 2, IBV_WC_WR_FLUSH_ERR);
-		expect_wc(pair.b.recv_cq, 7, IBV_WC_WR_FLUSH_ERR);
-		expect_async(pair.context, IBV_EVENT_QP_ACCESS_ERR);
-		assert_int_equal(pair.b.memory[0], 0);
-		assert_int_equal(qp_state(pair.b.qp), IBV_QPS_ERR);
-		assert_int_equal(ibv_dereg_mr(mr), 0);
-		pair_close(&pair);
-	}
+	for (size_t i = 0; i < N(cases); i++)
+		for (enum refusal refusal = 0; refusal < N_REFUSALS; refusal++)
+			refused_by_peer(cases[i].opcode, cases[i].right, refusal);
 }
 
 /* A write of no bytes needs no key. */
@@ -425,7 +453,7 @@ int main(void)
 		cmocka_unit_test(stale_lkey),
 		cmocka_unit_test(too_long_for_the_receive),
 		cmocka_unit_test(receive_into_bad_memory),
-		cmocka_unit_test(remote_write_refused),
+		cmocka_unit_test(remote_access_refused),
 		cmocka_unit_test(empty_write_needs_no_key),
 		cmocka_unit_test(receiver_not_ready),
 		cmocka_unit_test(receiver_not_ready_takes_its_time),

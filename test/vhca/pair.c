@@ -41,6 +41,7 @@ static void defaults(struct pair_conf *conf)
 	conf->rnr_retry = conf->rnr_retry || conf->no_retries ? conf->rnr_retry : 7;
 	conf->min_rnr_timer = conf->min_rnr_timer ? conf->min_rnr_timer : 1;
 	conf->type = conf->type ? conf->type : IBV_QPT_RC;
+	conf->max_rd_atomic = conf->max_rd_atomic ? conf->max_rd_atomic : 1;
 }
 
 static void open_device(struct pair *pair)
@@ -66,6 +67,13 @@ static void open_device(struct pair *pair)
 	ibv_free_device_list(list);
 	pair->pd = ibv_alloc_pd(pair->context);
 	assert_non_null(pair->pd);
+	if (pair->conf.srq) {
+		struct ibv_srq_init_attr attr = {
+			.attr = {.max_wr = pair->conf.max_wr, .max_sge = pair->conf.max_sge}};
+
+		pair->srq = ibv_create_srq(pair->pd, &attr);
+		assert_non_null(pair->srq);
+	}
 	if (pair->conf.events) {
 		pair->channel = ibv_create_comp_channel(pair->context);
 		assert_non_null(pair->channel);
@@ -80,18 +88,25 @@ static void make_qp(struct pair *pair, struct side *side)
 		.recv_cq = side->recv_cq,
 		.qp_type = conf->type,
 		.pd = pair->pd,
+		.srq = pair->srq,
+		.sq_sig_all = conf->signal_all,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-			IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+			IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+			IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+			IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
 		.cap = {.max_send_wr = conf->max_wr,
-			.max_recv_wr = conf->max_wr,
+			.max_recv_wr = conf->srq ? 0 : conf->max_wr,
 			.max_send_sge = conf->max_sge,
-			.max_recv_sge = conf->max_sge,
+			.max_recv_sge = conf->srq ? 0 : conf->max_sge,
 			.max_inline_data = conf->max_inline},
 	};
 
 	if (conf->type == IBV_QPT_UD)
 		attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+	if (conf->type == IBV_QPT_UC)
+		attr.send_ops_flags &= ~(uint64_t)(IBV_QP_EX_WITH_RDMA_READ |
+			IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
 	side->qp = ibv_create_qp_ex(pair->context, &attr);
 	assert_non_null(side->qp);
 	side->qpx = ibv_qp_to_qp_ex(side->qp);
@@ -116,13 +131,14 @@ static void make_side(struct pair *pair, struct side *side)
 
 void qp_to_init(struct ibv_qp *qp, int access)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned int)access};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = (unsigned int)access,
+		.qkey = PAIR_QKEY};
+	int last = qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
 
 	assert_int_equal(
-		ibv_modify_qp(qp, &attr,
-			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-		0);
+		ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | last), 0);
 }
 
 void qp_to_rtr(struct pair *pair, struct side *side, struct side *peer)
@@ -131,7 +147,7 @@ void qp_to_rtr(struct pair *pair, struct side *side, struct side *peer)
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = peer->qp->qp_num,
-		.max_dest_rd_atomic = 1,
+		.max_dest_rd_atomic = pair->conf.max_rd_atomic,
 		.min_rnr_timer = pair->conf.min_rnr_timer,
 		.ah_attr = {.is_global = 1,
 			.port_num = 1,
@@ -141,6 +157,8 @@ void qp_to_rtr(struct pair *pair, struct side *side, struct side *peer)
 
 	if (pair->conf.type == IBV_QPT_RC)
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	if (pair->conf.type == IBV_QPT_UD)
+		mask = IBV_QP_STATE;
 	assert_int_equal(ibv_query_gid(peer->qp->context, 1, GID_INDEX, &attr.ah_attr.grh.dgid), 0);
 	assert_int_equal(ibv_modify_qp(side->qp, &attr, mask), 0);
 }
@@ -152,7 +170,7 @@ void qp_to_rts(struct pair *pair, struct side *side)
 		.timeout = pair->conf.timeout,
 		.retry_cnt = pair->conf.retry_cnt,
 		.rnr_retry = pair->conf.rnr_retry,
-		.max_rd_atomic = 1,
+		.max_rd_atomic = pair->conf.max_rd_atomic,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
@@ -212,6 +230,8 @@ void pair_close(struct pair *pair)
 	close_side(&pair->b);
 	if (pair->channel)
 		assert_int_equal(ibv_destroy_comp_channel(pair->channel), 0);
+	if (pair->srq)
+		assert_int_equal(ibv_destroy_srq(pair->srq), 0);
 	if (pair->conf.share)
 		return;
 	assert_int_equal(ibv_dealloc_pd(pair->pd), 0);
@@ -223,7 +243,9 @@ void post_recv(struct side *side, uint64_t wr_id, size_t offset, uint32_t length
 	struct ibv_sge sge = {(uintptr_t)side->memory + offset, length, side->mr->lkey};
 	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = length ? 1 : 0}, *bad;
 
-	assert_int_equal(ibv_post_recv(side->qp, &wr, &bad), 0);
+	assert_int_equal(side->qp->srq ? ibv_post_srq_recv(side->qp->srq, &wr, &bad)
+				       : ibv_post_recv(side->qp, &wr, &bad),
+		0);
 }
 
 void post_send(struct side *side, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned int flags,

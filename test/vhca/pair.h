@@ -27,9 +27,12 @@ struct pair_conf {
 	size_t bytes;      /* of each side's memory; 0 is 64 KiB */
 	int access;        /* of the QP and of the memory; 0 is local and remote write */
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer; /* 0 are 10, 7, 7 and 1 */
-	bool no_retries;       /* rnr_retry and retry_cnt are really 0 */
-	bool events;           /* the receive CQs have a completion channel */
-	bool unconnected;      /* both stay in INIT */
+	bool no_retries;  /* rnr_retry and retry_cnt are really 0 */
+	bool events;      /* the receive CQs have a completion channel */
+	bool unconnected; /* both stay in INIT */
+	bool signal_all;
+	bool srq;              /* both receive from one: pair.srq, whose memory is b's */
+	uint8_t max_rd_atomic; /* of both directions; 0 is 1 */
 	enum ibv_qp_type type; /* 0 is RC */
 };
 
@@ -46,11 +49,14 @@ struct pair {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
+	struct ibv_srq *srq;
 	struct side a, b;
 };
 
 void pair_open(struct pair *pair, const struct pair_conf *conf);
 void pair_close(struct pair *pair);
+
+enum { PAIR_QKEY = 0x11223344 }; /* of UD QPs */
 
 void qp_to_init(struct ibv_qp *qp, int access);
 void qp_to_rtr(struct pair *pair, struct side *side, struct side *peer);
@@ -58,7 +64,7 @@ void qp_to_rts(struct pair *pair, struct side *side);
 enum ibv_qp_state qp_state(struct ibv_qp *qp);
 void wait_state(struct ibv_qp *qp, enum ibv_qp_state state);
 
-/* One segment, or none where length is 0. */
+/* One segment, or none where length is 0. To the QP, or to its SRQ. */
 void post_recv(struct side *side, uint64_t wr_id, size_t offset, uint32_t length);
 void post_send(struct side *side, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned int flags,
 	size_t offset, uint32_t length, const struct side *target, size_t target_offset);
