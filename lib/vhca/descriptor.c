@@ -1,6 +1,8 @@
 /* descriptor.c - the file descriptors of the emulation: a table from number to file, and opening */
 #include "front.h"
 
+#include "vhca/guard.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,6 +246,7 @@ static int open_bar(const struct vhca_place *place, int flags, struct vhca_conte
 	if (ftruncate(fd, (off_t)VHCA_BAR_SIZE) ||
 		syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
 		return fail_close(fd, errno);
+	vhca_guard_install();
 	error = vhca_context_create(vhca_device(place->device), fd, context);
 	if (error)
 		return fail_close(fd, abs(error));

@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -30,6 +31,7 @@ typedef int xstat_fn(int version, const char *path, struct stat *st);
 typedef int fxstat_fn(int version, int fd, struct stat *st);
 typedef int fxstatat_fn(int version, int dirfd, const char *path, struct stat *st, int flags);
 typedef int compare_fn(const struct dirent **a, const struct dirent **b);
+typedef void (*signal_fn(int signo, void (*handler)(int)))(int);
 typedef int filter_fn(const struct dirent *entry);
 
 struct vhca_real {
@@ -43,6 +45,8 @@ struct vhca_real {
 	int (*fcntl)(int fd, int cmd, ...);
 	int (*ioctl)(int fd, unsigned long request, ...);
 	__typeof__(socket) *socket;
+	__typeof__(sigaction) *sigaction;
+	signal_fn *signal, *bsd_signal, *ssignal, *sysv_signal, *__sysv_signal;
 	int (*stat)(const char *path, struct stat *st);
 	int (*lstat)(const char *path, struct stat *st);
 	int (*fstat)(int fd, struct stat *st);

@@ -1,0 +1,47 @@
+/* preload_signal.c - libc calls that install handlers of the two signals that guard.c stands in
+ * front of */
+#include "preload.h"
+
+#include "vhca/guard.h"
+
+HOOK int sigaction(int signo, const struct sigaction *new_action, struct sigaction *old_action)
+{
+	int result;
+
+	if (vhca_guard_sigaction(signo, new_action, old_action, &result))
+		return result;
+	return real()->sigaction(signo, new_action, old_action);
+}
+
+/* What signal() and its kin mean, in terms of sigaction(). */
+static bool simple(int signo, sighandler_t handler, int flags, sighandler_t *result)
+{
+	struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
+	int failed;
+
+	if (likely(signo != SIGSEGV && signo != SIGBUS) || handler == SIG_ERR)
+		return false;
+	if (!(flags & SA_NODEFER))
+		sigaddset(&action.sa_mask, signo);
+	if (!vhca_guard_sigaction(signo, &action, &before, &failed))
+		return false;
+	*result = failed ? SIG_ERR : before.sa_handler;
+	return true;
+}
+
+#define SIGNAL_HOOK(name_, flags_)                                \
+	HOOK sighandler_t name_(int signo, sighandler_t handler); \
+	sighandler_t name_(int signo, sighandler_t handler)       \
+	{                                                         \
+		sighandler_t before;                              \
+                                                                  \
+		if (simple(signo, handler, flags_, &before))      \
+			return before;                            \
+		return real()->name_(signo, handler);             \
+	}
+
+SIGNAL_HOOK(signal, SA_RESTART)
+SIGNAL_HOOK(bsd_signal, SA_RESTART)
+SIGNAL_HOOK(ssignal, SA_RESTART)
+SIGNAL_HOOK(sysv_signal, (int)SA_RESETHAND | SA_NODEFER)
+SIGNAL_HOOK(__sysv_signal, (int)SA_RESETHAND | SA_NODEFER)
