@@ -13,16 +13,18 @@ struct body {
 	};
 };
 
-static void overrun(struct vhca_cq *cq)
+static void overrun(struct vhca_cq *cq, struct vhca_qp *qp)
 {
-	vhca_rule_report(
-		VHCA_RULE_CQ_OVERRUN, NULL, cq->pi, "consumer index", cq->ci, cq->pi - cq->mask);
+	bool fails = vhca_rule_cq_overrun(cq, qp);
+
 	cq->dead = true;
 	vhca_event_async(&cq->async, IBV_EVENT_CQ_ERR);
+	if (fails)
+		vhca_qp_fail(qp);
 }
 
 /* The consumer index is read only when the ring looks full by the one read before. */
-static bool has_room(struct vhca_cq *cq)
+static bool has_room(struct vhca_cq *cq, struct vhca_qp *qp)
 {
 	if (likely(cq->pi - cq->ci <= cq->mask))
 		return !cq->dead;
@@ -32,12 +34,13 @@ static bool has_room(struct vhca_cq *cq)
 	if (cq->ignore_overrun)
 		return true;
 	if (!cq->dead)
-		overrun(cq);
+		overrun(cq, qp);
 	return false;
 }
 
 static void fire(struct vhca_cq *cq)
 {
+	cq->fired_sn = (uint8_t)(4 | (cq->arm_seen >> 28 & 3));
 	cq->arm = VHCA_UNARMED;
 	vhca_event_completion(cq);
 }
@@ -73,7 +76,7 @@ void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, 
 	struct body body = {.bytes = {0}};
 	uint8_t op_own = MLX5_CQE_REQ << 4;
 
-	if (unlikely(!has_room(cq)))
+	if (unlikely(!has_room(cq, qp)))
 		return;
 	body.cqe.srqn_uidx = be32(qp->uidx);
 	body.cqe.byte_cnt = be32(length);
@@ -113,7 +116,7 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	uint8_t op_own = (uint8_t)(received->opcode << 4);
 	uint8_t *slot;
 
-	if (unlikely(!has_room(cq)))
+	if (unlikely(!has_room(cq, qp)))
 		return;
 	slot = next_slot(cq);
 	__builtin_prefetch(
@@ -155,7 +158,7 @@ void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_
 	struct body body = {.bytes = {0}};
 
 	count_error(qp, opcode, syndrome);
-	if (unlikely(!has_room(cq)))
+	if (unlikely(!has_room(cq, qp)))
 		return;
 	body.error.srqn = htobe32(qp->uidx);
 	body.error.vendor_err_synd = vendor;
@@ -182,6 +185,9 @@ void vhca_cq_arm(struct vhca_cq *cq)
 	if (record == cq->arm_seen)
 		return;
 	cq->arm_seen = record;
+	if (cq->fired_sn && (record >> 28 & 3) == (cq->fired_sn & 3))
+		vhca_rule_report(VHCA_RULE_ARM_SEQUENCE, NULL, cq->number, "cmd_sn",
+			record >> 28 & 3, ((record >> 28) + 1) & 3);
 	cq->arm = record & MLX5_CQ_DB_REQ_NOT_SOL ? VHCA_ARMED_SOLICITED : VHCA_ARMED;
 	latest = cq->arm == VHCA_ARMED ? cq->pi : cq->solicited_pi;
 	if (((latest - record) & 0xffffff) - 1 < 0x7fffff)

@@ -87,10 +87,11 @@ vhca_dma void vhca_publish(void *to, uint32_t word)
 
 /* Takes a doorbell. The load finds nothing most of the time, and leaves the line with whoever
  * writes it. */
-vhca_dma bool vhca_doorbell_take(void *doorbell)
+vhca_dma uint64_t vhca_doorbell_take(void *doorbell)
 {
-	return load_once((uint64_t *)doorbell) &&
-		__atomic_exchange_n((uint64_t *)doorbell, 0, __ATOMIC_ACQ_REL);
+	return load_once((uint64_t *)doorbell)
+		? __atomic_exchange_n((uint64_t *)doorbell, 0, __ATOMIC_ACQ_REL)
+		: 0;
 }
 
 static always_inline void *vhca_pointer(uint64_t addr)
@@ -165,6 +166,7 @@ struct vhca_cq {
 	uint32_t solicited_pi; /* `pi` behind the last solicited or error CQE */
 	uint32_t arm_ci;
 	uint32_t arm_seen; /* the arm record that was acted upon */
+	uint8_t fired_sn;  /* 4 and its sequence number, once one has fired; 0 */
 	uint32_t number;
 	struct vhca_link on_page;
 	struct vhca_counted completions, async;
@@ -196,6 +198,7 @@ struct vhca_qp {
 	uint32_t sq_mask; /* WQEBBs - 1 */
 	uint16_t sq_ci;   /* WQEBB that is next */
 	uint16_t sq_pi;   /* the record when it was last read */
+	uint16_t sq_done; /* WQEBB behind the last one that a CQE covers */
 	uint8_t type, state;
 	bool active; /* in tables->active */
 	const __be32 *db;
@@ -224,6 +227,10 @@ struct vhca_qp {
 	struct vhca_page *page;
 	struct vhca_counted async;
 	struct vhca_qp_attr attr;
+	/* rule_doorbell.c's */
+	uint8_t rings_at; /* the register where it was seen to ring; 0: none yet */
+	bool unrung, unrung_told;
+	uint16_t unrung_record;
 	uint8_t reports[VHCA_N_RULES];
 };
 
@@ -281,6 +288,7 @@ int vhca_address_check(
 /* NULL: the context has no such UAR. */
 struct vhca_page *vhca_page_find(struct vhca_context *context, uint32_t number);
 struct vhca_qp *vhca_find_qp(struct vhca_device *device, uint32_t number);
+struct vhca_cq *vhca_find_cq(struct vhca_device *device, uint32_t number);
 struct vhca_device *vhca_find_device(const uint8_t gid[16]);
 
 static always_inline struct vhca_mr *vhca_find_mr(const struct vhca_tables *tables, uint32_t key)
@@ -355,6 +363,9 @@ void vhca_qp_wait_cancel(struct vhca_qp *qp);
 
 /* Core clock ticks of now. */
 uint64_t vhca_clock(void);
+
+/* Takes the doorbells of a page, before what they stand for goes or starts anew. */
+unsigned int vhca_page_poll(struct vhca_page *page);
 
 /* ---- requester.c ---- */
 

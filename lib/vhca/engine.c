@@ -26,6 +26,7 @@ enum {
 	IDLE_NS = 20 * 1000 * 1000, /* naps stay short while there was work so recently */
 	TURN_NS = 100 * 1000,
 	RECENT_NAP_NS = 50 * 1000,
+	WATCHES_PER_S = 4, /* for records whose doorbell does not come */
 };
 
 static const uint16_t bf_registers[] = {0x800, 0x900, 0xa00, 0xb00};
@@ -40,6 +41,8 @@ static struct {
 	uint64_t next_deadline; /* clock_cycles(); the earliest of all waiting QPs, or later than it
 				 */
 	uint64_t last_clock_page;
+	uint64_t last_watch;
+	bool watch; /* in this sweep */
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Core clock ticks are cycles scaled by a 64.64 factor. */
@@ -109,49 +112,21 @@ static void run_timers(struct vhca_device *device, uint64_t now, uint64_t *next)
 
 /* ---- doorbells ---- */
 
-static void send_record_report(struct vhca_qp *qp, uint16_t ahead)
-{
-	if (vhca_rule_report(VHCA_RULE_SEND_RECORD, qp, qp->sq_ci, "record",
-		    (uint16_t)(qp->sq_ci + ahead), (uint16_t)(qp->sq_ci + qp->sq_mask + 1)))
-		vhca_qp_fail(qp);
-}
-
-/* Someone rang on the page: one register may stand for several rings, so each queue's record is
- * read. */
-static void read_send_records(struct vhca_page *page)
-{
-	for (struct vhca_link *link = page->qps.next; link != &page->qps; link = link->next) {
-		struct vhca_qp *qp = container_of(link, struct vhca_qp, on_page);
-		uint16_t pi;
-
-		if (!qp->attr.sq_wqe_count || qp->state == IBV_QPS_RESET)
-			continue;
-		pi = (uint16_t)vhca_record_read(&qp->db[1]);
-		if (pi == qp->sq_pi)
-			continue;
-		if (unlikely((uint16_t)(pi - qp->sq_ci) > qp->sq_mask + 1))
-			send_record_report(qp, (uint16_t)(pi - qp->sq_ci));
-		qp->sq_pi = pi;
-		vhca_qp_activate(qp);
-	}
-}
-
-static void read_arm_records(struct vhca_page *page)
-{
-	for (struct vhca_link *link = page->cqs.next; link != &page->cqs; link = link->next)
-		vhca_cq_arm(container_of(link, struct vhca_cq, on_page));
-}
-
-static unsigned int take_doorbells(struct vhca_page *page)
+unsigned int vhca_page_poll(struct vhca_page *page)
 {
 	unsigned int n = 0;
+	uint64_t value;
 
-	for (size_t i = 0; i < ARRAY_SIZE(bf_registers); i++)
-		n += vhca_doorbell_take(page->registers + bf_registers[i]);
-	if (n)
-		read_send_records(page);
-	if (vhca_doorbell_take(page->registers + MLX5_CQ_DOORBELL)) {
-		read_arm_records(page);
+	for (size_t i = 0; i < ARRAY_SIZE(bf_registers); i++) {
+		value = vhca_doorbell_take(page->registers + bf_registers[i]);
+		if (value) {
+			vhca_doorbell_send(page, bf_registers[i], value);
+			n++;
+		}
+	}
+	value = vhca_doorbell_take(page->registers + MLX5_CQ_DOORBELL);
+	if (value) {
+		vhca_doorbell_arm(page, value);
 		n++;
 	}
 	return n;
@@ -164,7 +139,7 @@ static unsigned int run_pages(struct vhca_tables *tables)
 	unsigned int n = 0;
 
 	for (struct vhca_link *link = tables->pages.next; link != &tables->pages; link = link->next)
-		n += take_doorbells(container_of(link, struct vhca_page, link));
+		n += vhca_page_poll(container_of(link, struct vhca_page, link));
 	return n;
 }
 
@@ -202,6 +177,8 @@ static unsigned int sweep_device(struct vhca_device *device)
 	if (unlikely(device->fatal))
 		return 0;
 	n = run_pages(device->tables);
+	if (unlikely(engine.watch))
+		vhca_rules_watch(device);
 	n += run_queues(device->tables);
 	if (unlikely(!vhca_list_empty(&device->tables->errored)))
 		n += run_flushes(device->tables);
@@ -220,6 +197,15 @@ static unsigned int sweep_timers(int n_devices, uint64_t now)
 	return 1;
 }
 
+/* Whether it is time for the rare look at all records. */
+static bool watch_due(uint64_t now)
+{
+	if (likely(now - engine.last_watch < engine.hz / WATCHES_PER_S))
+		return false;
+	engine.last_watch = now;
+	return true;
+}
+
 /* A message may go from one device to another, so all are locked, always in the same order. */
 static unsigned int sweep(int n_devices)
 {
@@ -227,6 +213,7 @@ static unsigned int sweep(int n_devices)
 	bool clock_due = now - engine.last_clock_page > engine.hz / 1000000;
 	unsigned int n = 0;
 
+	engine.watch = clock_due && watch_due(now);
 	for (int i = 0; i < n_devices; i++)
 		pthread_mutex_lock(&vhca_device(i)->lock);
 	if (unlikely(now >= engine.next_deadline))

@@ -74,6 +74,11 @@ struct vhca_qp *vhca_find_qp(struct vhca_device *device, uint32_t number)
 	return numbers_find(&device->tables->qps, number);
 }
 
+struct vhca_cq *vhca_find_cq(struct vhca_device *device, uint32_t number)
+{
+	return numbers_find(&device->tables->cqs, number);
+}
+
 /* ---- what all objects share ---- */
 
 void *vhca_object_new(struct vhca_context *context, enum vhca_kind kind, size_t size)
@@ -325,7 +330,7 @@ uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index, const struct mlx5_
 	}
 	if (unlikely(mr->pd != qp->pd)) {
 		vhca_rule_report(
-			VHCA_RULE_LKEY, qp, index, "PD of the lkey", mr->pd->pdn, qp->pd->pdn);
+			VHCA_RULE_LKEY_PD, qp, index, "PD of the lkey", mr->pd->pdn, qp->pd->pdn);
 		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}
 	if (unlikely(need & ~mr->access)) {

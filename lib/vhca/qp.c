@@ -132,6 +132,7 @@ int vhca_qp_create(
 /* Out of every list of the engine. */
 static void qp_quiet(struct vhca_qp *qp)
 {
+	vhca_page_poll(qp->page);
 	vhca_qp_wait_cancel(qp);
 	vhca_qp_deactivate(qp);
 	vhca_list_remove(&qp->in_errored);
@@ -301,7 +302,8 @@ static void qp_reset(struct vhca_qp *qp)
 {
 	qp_quiet(qp);
 	qp->state = IBV_QPS_RESET;
-	qp->sq_ci = qp->sq_pi = 0;
+	qp->sq_ci = qp->sq_pi = qp->sq_done = 0;
+	qp->unrung = false;
 	qp->rq_ci = qp->rq_pi = 0;
 	qp->rnr_tries = qp->transport_tries = 0;
 	qp->access = 0;

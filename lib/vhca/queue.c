@@ -84,6 +84,7 @@ int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cq
 
 void vhca_cq_destroy(struct vhca_cq *cq)
 {
+	vhca_page_poll(cq->page);
 	vhca_events_end(&cq->completions);
 	vhca_events_end(&cq->async);
 	if (cq->channel)

@@ -89,7 +89,7 @@ static always_inline uint8_t check_ctrl(struct vhca_qp *qp, const struct wqe *wq
 			min(63u, 4u * (uint16_t)(qp->sq_pi - qp->sq_ci)));
 	if (unlikely(wqe->opcode >> 24))
 		return operation_error(VHCA_RULE_WQE_OPMOD, qp, "opc_mod", wqe->opcode >> 24, 0);
-	return 0;
+	return likely(vhca_ctrl_clean(&wqe->ctrl)) ? 0 : vhca_rule_ctrl(qp, &wqe->ctrl);
 }
 
 /* Inline data lie in the copy of the WQE, padded to a segment's end. */
@@ -166,6 +166,8 @@ static uint8_t decode_remote(struct vhca_qp *qp, struct wqe *wqe)
 		return operation_error(VHCA_RULE_WQE_DS, qp, "ds", wqe->n_segments, wqe->next + 1);
 	wqe->message.raddr = from_be64(seg->raddr);
 	wqe->message.rkey = from_be32(seg->rkey);
+	if (unlikely(seg->reserved))
+		vhca_rule_raddr(qp, seg);
 	wqe->next++;
 	return 0;
 }
@@ -238,6 +240,7 @@ static uint8_t decode_datagram(struct vhca_qp *qp, struct wqe *wqe)
 		return operation_error(VHCA_RULE_WQE_DS, qp, "ds", wqe->n_segments, end);
 	wqe->message.av = (const void *)(wqe->bytes + wqe->next * VHCA_SEGMENT);
 	wqe->next = end;
+	vhca_rule_datagram(qp, wqe->message.av);
 	if (!(wqe->message.av->dqp_dct & be32(MLX5_EXTENDED_UD_AV)))
 		return operation_error(VHCA_RULE_ADDRESS_VECTOR, qp, "dqp_dct",
 			from_be32(wqe->message.av->dqp_dct), VHCA_ANOTHER);
@@ -332,6 +335,8 @@ static always_inline void complete(struct vhca_qp *qp, const struct wqe *wqe)
 	if (wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE)
 		vhca_cqe_request(qp, wqe->message.opcode, wqe->index, wqe->message.length, answer);
 	advance(qp, wqe);
+	if (wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE)
+		qp->sq_done = qp->sq_ci;
 }
 
 /* The WQE is consumed by its error CQE; the ones behind it are flushed. */
@@ -340,6 +345,7 @@ static void complete_error(
 {
 	vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, syndrome, vendor, (uint8_t)wqe->opcode, wqe->index);
 	advance(qp, wqe);
+	qp->sq_done = qp->sq_ci;
 	vhca_qp_fail(qp);
 }
 
@@ -503,6 +509,7 @@ static unsigned int flush(struct vhca_qp *qp, struct wqe *wqe)
 		vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, VENDOR_FLUSH,
 			(uint8_t)wqe->opcode, wqe->index);
 		advance(qp, wqe);
+		qp->sq_done = qp->sq_ci;
 	}
 	return n;
 }

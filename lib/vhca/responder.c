@@ -16,27 +16,20 @@ struct receive {
 	uint32_t n_segments;
 };
 
-static void receive_record_report(struct vhca_qp *qp, uint32_t ahead)
-{
-	if (vhca_rule_report(VHCA_RULE_RECEIVE_RECORD, qp, qp->rq_ci, "record", qp->rq_pi,
-		    (uint16_t)(qp->rq_ci + ahead)))
-		vhca_qp_fail(qp);
-}
-
 /* Receive WQEs posted and not consumed. The record is read when those known before are used up. */
 static always_inline bool rq_has_wqe(struct vhca_qp *qp)
 {
-	uint16_t ahead;
+	uint32_t record;
 
 	if (likely(qp->rq_ci != qp->rq_pi))
 		return true;
 	if (unlikely(!qp->attr.rq_wqe_count))
 		return false;
-	qp->rq_pi = (uint16_t)vhca_record_read(&qp->db[0]);
-	ahead = (uint16_t)(qp->rq_pi - qp->rq_ci);
-	if (unlikely(ahead > qp->rq_mask + 1))
-		receive_record_report(qp, qp->rq_mask + 1);
-	return ahead;
+	record = vhca_record_read(&qp->db[0]);
+	qp->rq_pi = (uint16_t)record;
+	if (unlikely(record >> 16 || (uint16_t)(record - qp->rq_ci) > qp->rq_mask + 1))
+		vhca_rule_receive_record(qp, record);
+	return qp->rq_pi != qp->rq_ci;
 }
 
 static always_inline bool rq_peek(struct vhca_qp *qp, struct receive *receive)
@@ -54,13 +47,18 @@ static always_inline bool rq_peek(struct vhca_qp *qp, struct receive *receive)
 	return true;
 }
 
-static bool srq_peek(struct vhca_srq *srq, struct receive *receive)
+static bool srq_peek(struct vhca_qp *qp, struct receive *receive)
 {
+	struct vhca_srq *srq = qp->srq;
 	const struct mlx5_wqe_srq_next_seg *link;
 	__be16 next;
 
 	if (srq->taken == srq->posted) {
-		srq->posted = (uint16_t)vhca_record_read(srq->db);
+		uint32_t record = vhca_record_read(srq->db);
+
+		srq->posted = (uint16_t)record;
+		if (unlikely(record >> 16 || (uint16_t)(record - srq->taken) > srq->n_wqe))
+			vhca_rule_srq_record(qp, record);
 		if (srq->taken == srq->posted)
 			return false;
 	}
@@ -68,6 +66,8 @@ static bool srq_peek(struct vhca_srq *srq, struct receive *receive)
 	receive->index = srq->head;
 	vhca_memory_read(&next, &link->next_wqe_index, sizeof(next));
 	receive->next = from_be16(next);
+	if (unlikely(receive->next >= srq->n_wqe))
+		vhca_rule_srq_link(qp, receive->index, receive->next);
 	receive->wqe = (const uint8_t *)(link + 1);
 	receive->n_segments = (1u << srq->log2_stride) / VHCA_SEGMENT - 1;
 	return true;
@@ -75,7 +75,7 @@ static bool srq_peek(struct vhca_srq *srq, struct receive *receive)
 
 static always_inline bool receive_peek(struct vhca_qp *qp, struct receive *receive)
 {
-	return unlikely(qp->srq != NULL) ? srq_peek(qp->srq, receive) : rq_peek(qp, receive);
+	return unlikely(qp->srq != NULL) ? srq_peek(qp, receive) : rq_peek(qp, receive);
 }
 
 static void srq_take(struct vhca_srq *srq, const struct receive *receive)
@@ -119,7 +119,12 @@ static uint8_t scatter_build(
 		if (i == receive->n_segments)
 			goto too_long;
 		vhca_memory_read(&seg, receive->wqe + i * VHCA_SEGMENT, VHCA_SEGMENT);
-		size = from_be32(seg.byte_count) & ~(uint32_t)MLX5_INLINE_SEG;
+		size = from_be32(seg.byte_count);
+		if (unlikely(size & MLX5_INLINE_SEG)) {
+			vhca_rule_report(VHCA_RULE_RECEIVE_INLINE, qp, receive->index, "byte_count",
+				size, size & ~(uint32_t)MLX5_INLINE_SEG);
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		}
 		if (!size) {
 			if (seg.lkey == be32(MLX5_INVALID_LKEY))
 				goto too_long;
@@ -270,8 +275,8 @@ static enum vhca_answer_kind remote_access(
 		return VHCA_NAK_ACCESS;
 	}
 	if (unlikely(mr->pd != qp->pd)) {
-		vhca_rule_report(VHCA_RULE_RKEY, from, from->sq_ci, "PD of the rkey", mr->pd->pdn,
-			qp->pd->pdn);
+		vhca_rule_report(VHCA_RULE_RKEY_PD, from, from->sq_ci, "PD of the rkey",
+			mr->pd->pdn, qp->pd->pdn);
 		return VHCA_NAK_ACCESS;
 	}
 	if (unlikely(need & ~mr->access)) {
@@ -345,13 +350,23 @@ static void bring_back(const struct vhca_message *message, const uint8_t *from)
 	}
 }
 
+/* There is nothing to answer from. */
+static bool no_resource(const struct vhca_qp *qp, const struct vhca_message *message)
+{
+	if (likely(qp->set.max_dest_rd_atomic))
+		return false;
+	vhca_rule_report(VHCA_RULE_RD_ATOMIC, message->qp, message->qp->sq_ci,
+		"max_dest_rd_atomic of the responder", 0, VHCA_ANOTHER);
+	return true;
+}
+
 static struct vhca_answer receive_read(struct vhca_qp *qp, const struct vhca_message *message)
 {
 	enum vhca_answer_kind kind;
 	uint8_t *memory;
 
 	vhca_counters_of(&qp->object)->rx_read_requests++;
-	if (!qp->set.max_dest_rd_atomic) /* no resource to answer from */
+	if (no_resource(qp, message))
 		return refused(qp, VHCA_NAK_INVALID);
 	if (!message->length)
 		return answer(VHCA_ACK);
@@ -382,11 +397,11 @@ static struct vhca_answer receive_atomic(struct vhca_qp *qp, const struct vhca_m
 	uint8_t *memory;
 
 	vhca_counters_of(&qp->object)->rx_atomic_requests++;
-	if (!qp->set.max_dest_rd_atomic)
+	if (no_resource(qp, message))
 		return refused(qp, VHCA_NAK_INVALID);
 	if (message->raddr % VHCA_ATOMIC) {
-		vhca_rule_report(VHCA_RULE_RKEY_BOUNDS, message->qp, message->qp->sq_ci,
-			"raddr of an atomic", message->raddr, message->raddr & ~7ull);
+		vhca_rule_report(VHCA_RULE_ATOMIC_ALIGNMENT, message->qp, message->qp->sq_ci,
+			"raddr", message->raddr, message->raddr & ~7ull);
 		return refused(qp, VHCA_NAK_INVALID);
 	}
 	kind = remote_access(qp, message, IBV_ACCESS_REMOTE_ATOMIC, &memory);

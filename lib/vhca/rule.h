@@ -10,8 +10,10 @@
 #ifndef VHCA_RULE_H
 #define VHCA_RULE_H
 
+#include <infiniband/mlx5dv.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum vhca_rule_class {
 	VHCA_REPORTED,  /* the program gets the device's error */
@@ -186,6 +188,50 @@ struct vhca_qp;
  * an error; does not return under `abort`. */
 bool vhca_rule_report(enum vhca_rule rule, struct vhca_qp *qp, uint32_t index, const char *field,
 	uint64_t found, uint64_t wanted);
+
+/* ---- rule_wqe.c: what the inline checks find ---- */
+
+/* Bits of a control segment's last twelve bytes that have no meaning, as the 64-bit word behind
+ * opmod_idx_opcode has them in memory: those beside ds, the two bytes behind the signature, and
+ * those of fm_ce_se. */
+#define VHCA_CTRL_RESERVED 0x000000c000ffff11ull
+
+static inline __attribute__((__always_inline__)) bool vhca_ctrl_clean(const void *ctrl)
+{
+	uint64_t word;
+
+	memcpy(&word, (const uint8_t *)ctrl + 4, sizeof(word));
+	return !(word & htobe64(VHCA_CTRL_RESERVED));
+}
+
+/* 0, or the syndrome, of a control segment that is not clean. */
+uint8_t vhca_rule_ctrl(struct vhca_qp *qp, const void *ctrl);
+/* Tells of a remote address segment that is not, and looks at an address vector. */
+void vhca_rule_raddr(struct vhca_qp *qp, const struct mlx5_wqe_raddr_seg *seg);
+void vhca_rule_datagram(struct vhca_qp *qp, const struct mlx5_wqe_av *av);
+
+/* Whether every store to a UAR page is seen by itself. */
+bool vhca_trapped(void);
+
+/* ---- rule_doorbell.c ---- */
+
+struct vhca_page;
+struct vhca_cq;
+struct vhca_device;
+
+/* A doorbell, as it was read from register `at` of the page: reads the records of the queues it may
+ * stand for. */
+void vhca_doorbell_send(struct vhca_page *page, unsigned int at, uint64_t value);
+void vhca_doorbell_arm(struct vhca_page *page, uint64_t value);
+/* A record of a receive ring that is not plain: further ahead than the ring is long, or of more
+ * than 16 bits. */
+void vhca_rule_receive_record(struct vhca_qp *qp, uint32_t record);
+void vhca_rule_srq_record(struct vhca_qp *qp, uint32_t record);
+void vhca_rule_srq_link(struct vhca_qp *qp, uint16_t index, uint16_t next);
+/* True where the overrun is to be an error. */
+bool vhca_rule_cq_overrun(struct vhca_cq *cq, struct vhca_qp *qp);
+/* Looks for records whose doorbell never came; engine thread, a few times a second. */
+void vhca_rules_watch(struct vhca_device *device);
 
 /* How often it was broken in this process, told or not; and what it is called. */
 uint64_t vhca_rule_breaches(enum vhca_rule rule, const char **name);

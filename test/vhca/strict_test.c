@@ -12,6 +12,7 @@
 static void break_record(struct pair *pair)
 {
 	struct mlx5dv_qp qp = {0};
+	uint64_t doorbell;
 	struct mlx5dv_obj object = {.qp = {.in = pair->a.qp, .out = &qp}};
 
 	assert_int_equal(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP), 0);
@@ -19,7 +20,8 @@ static void break_record(struct pair *pair)
 	post_send(&pair->a, 1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 8, NULL, 0);
 	expect_wc(pair->a.send_cq, 1, IBV_WC_SUCCESS);
 	__atomic_store_n(&qp.dbrec[1], htobe32(0x8000), __ATOMIC_RELEASE);
-	__atomic_store_n((uint64_t *)qp.bf.reg, 0x0100000000000001, __ATOMIC_RELEASE);
+	memcpy(&doorbell, qp.sq.buf, sizeof(doorbell));
+	__atomic_store_n((uint64_t *)qp.bf.reg, doorbell, __ATOMIC_RELEASE);
 	wait_state(pair->a.qp, IBV_QPS_ERR);
 }
 

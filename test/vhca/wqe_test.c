@@ -58,10 +58,21 @@ static void write_wqe(struct ring *ring, const struct wqe *wqe)
 	ring->head++;
 }
 
+/* Of the last WQE. */
+static uint64_t first_words(struct ring *ring)
+{
+	uint16_t last = (uint16_t)(ring->head - 1);
+	uint64_t words;
+
+	memcpy(&words, (uint8_t *)ring->dv.sq.buf + (last % ring->dv.sq.wqe_cnt) * 64,
+		sizeof(words));
+	return words;
+}
+
 static void ring_doorbell(struct ring *ring, uint32_t record)
 {
 	__atomic_store_n(&ring->dv.dbrec[1], htobe32(record), __ATOMIC_RELEASE);
-	__atomic_store_n((uint64_t *)ring->dv.bf.reg, 0x0100000000000001, __ATOMIC_RELEASE);
+	__atomic_store_n((uint64_t *)ring->dv.bf.reg, first_words(ring), __ATOMIC_RELEASE);
 }
 
 static struct mlx5_err_cqe *wait_cqe(struct ring *ring)
