@@ -5,6 +5,7 @@
  * which know what the program gave.
  */
 #include "command.h"
+#include "guard.h"
 #include "trace.h"
 
 #include <limits.h>
@@ -303,6 +304,7 @@ static int reg_mr(struct vhca_request *request)
 	if (error)
 		return error;
 	note_mr(mr);
+	vhca_guard_install(); /* a program may have got past the hooks since */
 	resp.lkey = resp.rkey = mr->key;
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }

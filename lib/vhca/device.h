@@ -377,10 +377,20 @@ unsigned int vhca_responder_flush(struct vhca_qp *qp);
 /* ---- responder.c ---- */
 
 /* Does what a message asks of `qp`, which is its addressee and ready. */
+/* ---- lost.c: after a fault on memory that the program has taken away ---- */
+
+/* Whether it is in the message's gather list. */
+bool vhca_message_lost(const struct vhca_message *message, uintptr_t address);
+/* Out of the middle of a sweep. */
+void vhca_engine_fault(int n_devices, uintptr_t address);
+
 struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message);
 /* Takes a datagram, or drops and counts it. */
 void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
 	const struct vhca_datagram *datagram);
+
+/* The WQE in hand fails, if the address is of its message. */
+bool vhca_requester_lost(uintptr_t address);
 
 /* ---- cqe.c ---- */
 

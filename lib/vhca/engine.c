@@ -6,6 +6,7 @@
  */
 
 #include "vhca/device.h"
+#include "vhca/guard.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -206,6 +207,35 @@ static bool watch_due(uint64_t now)
 	return true;
 }
 
+static unsigned int sweep_devices(int n_devices, bool clock_due)
+{
+	unsigned int n = 0;
+
+	for (int i = 0; i < n_devices; i++) {
+		if (clock_due)
+			write_clock_pages(vhca_device(i));
+		n += sweep_device(vhca_device(i));
+	}
+	return n;
+}
+
+/* A fault on the program's memory ends the sweep; what it was about fails, and the next sweep goes
+ * on. That may fault too, on other memory, until all that is gone has been told. */
+static unsigned int sweep_guarded(int n_devices, bool clock_due)
+{
+	struct vhca_guard guard = {.address = 0};
+	unsigned int n;
+
+	if (likely(!vhca_guarded(&guard))) {
+		n = sweep_devices(n_devices, clock_due);
+	} else {
+		vhca_engine_fault(n_devices, guard.address);
+		n = 1;
+	}
+	vhca_unguarded(&guard);
+	return n;
+}
+
 /* A message may go from one device to another, so all are locked, always in the same order. */
 static unsigned int sweep(int n_devices)
 {
@@ -218,11 +248,7 @@ static unsigned int sweep(int n_devices)
 		pthread_mutex_lock(&vhca_device(i)->lock);
 	if (unlikely(now >= engine.next_deadline))
 		n += sweep_timers(n_devices, now);
-	for (int i = 0; i < n_devices; i++) {
-		if (clock_due)
-			write_clock_pages(vhca_device(i));
-		n += sweep_device(vhca_device(i));
-	}
+	n += sweep_guarded(n_devices, clock_due);
 	if (clock_due)
 		engine.last_clock_page = now;
 	for (int i = n_devices - 1; i >= 0; i--)
@@ -356,6 +382,8 @@ static int start_thread(void)
 	engine.next_deadline = UINT64_MAX;
 	engine.stop = false;
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV); /* guard.c's */
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&engine.thread, NULL, run, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

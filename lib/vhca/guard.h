@@ -68,6 +68,13 @@ static always_inline void vhca_unguarded(struct vhca_guard *guard)
 	vhca_guard_now = guard->outer;
 }
 
+/* Hands a fault on to the guard around this one, as if it had happened there. */
+static inline void vhca_guard_raise(uintptr_t address)
+{
+	vhca_guard_now->address = address;
+	vhca_guard_jump(vhca_guard_now);
+}
+
 /* Puts the handler for SIGSEGV and SIGBUS in front of the program's; again where the program has
  * got past the hooks of sigaction() and signal() since. Any thread; costs two system calls. */
 void vhca_guard_install(void);

@@ -404,6 +404,9 @@ static void answered(struct vhca_qp *qp, const struct wqe *wqe, struct vhca_answ
 	case VHCA_NAK_OPERATION:
 		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, VENDOR_REMOTE);
 		break;
+	case VHCA_OWN_MEMORY:
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
+		break;
 	case VHCA_LATER: break; /* the loopback answers at once */
 	}
 }
@@ -462,7 +465,7 @@ static struct vhca_answer request(struct vhca_qp *qp, struct wqe *wqe)
 		? request_with_fault(wire, &wqe->message)
 		: wire->ops->request(wire, &wqe->message);
 
-	if (unlikely(qp->type == IBV_QPT_UC))
+	if (unlikely(qp->type == IBV_QPT_UC) && answer.kind != VHCA_OWN_MEMORY)
 		answer.kind = VHCA_ACK;
 	return answer;
 }
@@ -534,7 +537,21 @@ unsigned int vhca_requester_run(struct vhca_qp *qp)
 		vhca_qp_deactivate(qp);
 		return 0;
 	}
+	engine_wqe.message.qp = NULL;
 	if (qp->sq_ci == qp->sq_pi)
 		vhca_qp_deactivate(qp);
 	return n;
+}
+
+bool vhca_requester_lost(uintptr_t address)
+{
+	struct vhca_qp *qp = engine_wqe.message.qp;
+
+	if (!qp || !vhca_message_lost(&engine_wqe.message, address))
+		return false;
+	vhca_rule_report(VHCA_RULE_FREED_MEMORY, qp, qp->sq_ci, "an address of its gather list",
+		address, VHCA_ANOTHER);
+	complete_error(qp, &engine_wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
+	engine_wqe.message.qp = NULL;
+	return true;
 }

@@ -1,6 +1,7 @@
 /* responder.c - what a message does at its addressee: receive WQEs, scatter, remote access */
 
 #include "vhca/device.h"
+#include "vhca/guard.h"
 
 #include <endian.h>
 
@@ -428,7 +429,7 @@ static void copy_datagram(const struct scatter *to, const struct vhca_message *m
 
 /* What does not get in is dropped, and nobody hears of it; only a receive WQE that is itself wrong,
  * or too small, fails the QP. */
-void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
+static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
 	const struct vhca_datagram *datagram)
 {
 	bool has_imm = message->opcode == MLX5_OPCODE_SEND_IMM;
@@ -462,7 +463,8 @@ void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *messag
 	vhca_cqe_receive(qp, &received);
 }
 
-struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message)
+static always_inline struct vhca_answer respond(
+	struct vhca_qp *qp, const struct vhca_message *message)
 {
 	switch (message->opcode) {
 	case MLX5_OPCODE_SEND:
@@ -474,6 +476,72 @@ struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *m
 	case MLX5_OPCODE_ATOMIC_FA: return receive_atomic(qp, message);
 	}
 	return answer(VHCA_NAK_INVALID);
+}
+
+/* ---- memory that is gone ---- */
+
+static void report_lost(struct vhca_qp *qp, uint32_t index, uintptr_t address)
+{
+	vhca_rule_report(VHCA_RULE_FREED_MEMORY, qp, index, "an address that a message writes or reads",
+		address, VHCA_ANOTHER);
+}
+
+/* The receive WQE that a message would have consumed. */
+static struct vhca_answer receive_lost(struct vhca_qp *qp, uintptr_t address)
+{
+	struct receive receive;
+
+	if (!receive_peek(qp, &receive))
+		return not_ready(qp);
+	report_lost(qp, receive.index, address);
+	return receive_failed(qp, &receive, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+}
+
+static cold struct vhca_answer respond_lost(
+	struct vhca_qp *qp, const struct vhca_message *message, uintptr_t address)
+{
+	if (vhca_message_lost(message, address)) {
+		report_lost(message->qp, message->qp->sq_ci, address);
+		return answer(VHCA_OWN_MEMORY);
+	}
+	if (vhca_queue_lost(qp->object.context->device, address))
+		return answer(VHCA_NAK_OPERATION);
+	if (message->opcode == MLX5_OPCODE_SEND || message->opcode == MLX5_OPCODE_SEND_IMM)
+		return receive_lost(qp, address);
+	report_lost(qp, 0, address);
+	return refused(qp, VHCA_NAK_ACCESS);
+}
+
+struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message)
+{
+	struct vhca_answer result;
+	struct vhca_guard guard;
+
+	if (likely(!vhca_guarded(&guard))) {
+		result = respond(qp, message);
+		vhca_unguarded(&guard);
+	} else {
+		vhca_unguarded(&guard);
+		result = respond_lost(qp, message, guard.address);
+	}
+	return result;
+}
+
+void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
+	const struct vhca_datagram *datagram)
+{
+	struct vhca_guard guard;
+
+	if (likely(!vhca_guarded(&guard))) {
+		receive_datagram(qp, message, datagram);
+		vhca_unguarded(&guard);
+		return;
+	}
+	vhca_unguarded(&guard);
+	if (vhca_message_lost(message, guard.address))
+		vhca_guard_raise(guard.address); /* the sender's affair */
+	if (!vhca_queue_lost(qp->object.context->device, guard.address))
+		receive_lost(qp, guard.address);
 }
 
 /* ---- the flush ---- */

@@ -7,6 +7,7 @@
  */
 #include "uverbs.h"
 
+#include "vhca/guard.h"
 #include "vhca/trace.h"
 
 #include <sys/uio.h>
@@ -261,6 +262,22 @@ static int read_header(struct vhca_call *call, const struct vhca_method **method
 		call->attrs, call->header + sizeof(header), call->n * sizeof(call->attrs[0]));
 }
 
+/* A command may look at a queue's record, which the program may have unmapped. */
+static int run_guarded(struct vhca_call *call, const struct vhca_method *method)
+{
+	struct vhca_guard guard;
+	int error;
+
+	if (likely(!vhca_guarded(&guard))) {
+		error = method->run(call);
+	} else {
+		vhca_queue_lost(call->request.context->device, guard.address);
+		error = EFAULT;
+	}
+	vhca_unguarded(&guard);
+	return error;
+}
+
 static int execute(struct vhca_call *call, const struct vhca_method *method)
 {
 	struct vhca_context *context = call->request.context;
@@ -276,7 +293,7 @@ static int execute(struct vhca_call *call, const struct vhca_method *method)
 	if (!error && unlikely(context->device->fatal) && !vhca_call_outlives_device(call, method))
 		error = EIO;
 	if (!error)
-		error = method->run(call);
+		error = run_guarded(call, method);
 	if (!error)
 		vhca_channels_sweep(context);
 	vhca_unlock(context->device);

@@ -9,6 +9,7 @@
  *     device.c     devices, contexts, ports, GIDs
  *     object.c     numbers, PDs, MRs, AHs, UARs; queue.c CQs and SRQs; qp.c QPs and their states
  *     event.c      completion and async events
+ *     lost.c       what fails when the program has unmapped memory; guard.c catches the fault
  *     port.c       what changes meanwhile: port state, GIDs, a device's death
  *     status.c     what the process answers about itself; profile.c, what a card says of itself
  *     engine.c     the thread that watches doorbells and runs queues
@@ -353,6 +354,11 @@ uint32_t vhca_srq_events(struct vhca_srq *srq);
 /* ---- port.c: what changes while programs run. They take the lock; 0 or a positive errno ---- */
 
 /* Contexts hear PORT_ACTIVE or PORT_ERR. */
+/* ---- lost.c: with the lock held ---- */
+
+/* Fails the queues whose ring or record was at the address; false: there is none. */
+bool vhca_queue_lost(struct vhca_device *device, uintptr_t address);
+
 void vhca_port_set(struct vhca_device *device, bool up);
 /* Contexts hear DEVICE_FATAL; nothing moves on the device any more. */
 void vhca_device_fail(struct vhca_device *device);

@@ -49,6 +49,7 @@ enum vhca_answer_kind {
 	VHCA_NAK_INVALID,   /* the message does not fit, or is not allowed on this QP */
 	VHCA_NAK_ACCESS,    /* rkey, bounds or right */
 	VHCA_NAK_OPERATION, /* the responder could not do its part */
+	VHCA_OWN_MEMORY,    /* the message's own memory is gone */
 	VHCA_LATER,         /* vhca_requester_answer() will follow */
 };
 
