@@ -1,6 +1,7 @@
 /* cqe.c - writes CQEs of 64 and 128 bytes; overrun, arm and events */
 
 #include "vhca/device.h"
+#include "vhca/trace.h"
 
 enum { CQES_AHEAD = 4 }; /* fetched for writing, as the program's core has them */
 
@@ -53,6 +54,8 @@ static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struc
 	uint32_t last = (uint32_t)htobe16(wqe_counter) |
 		htobe32((uint32_t)op_own | (solicited ? 2u : 0) | owner);
 
+	if (unlikely(vhca_trace_on))
+		vhca_trace_cqe(cq, body, op_own, wqe_counter, cq->pi);
 	vhca_memory_write(slot, body, 60);
 	vhca_publish(slot + 60, last);
 	cq->pi++;
@@ -185,6 +188,8 @@ void vhca_cq_arm(struct vhca_cq *cq)
 	if (record == cq->arm_seen)
 		return;
 	cq->arm_seen = record;
+	if (unlikely(vhca_trace_on))
+		vhca_trace_arm(cq, record);
 	if (cq->fired_sn && (record >> 28 & 3) == (cq->fired_sn & 3))
 		vhca_rule_report(VHCA_RULE_ARM_SEQUENCE, NULL, cq->number, "cmd_sn",
 			record >> 28 & 3, ((record >> 28) + 1) & 3);

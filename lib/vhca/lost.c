@@ -35,7 +35,7 @@ static bool qp_lost(struct vhca_qp *qp, uintptr_t address)
 		return false;
 	report(qp, qp->sq_ci, "an address of its ring or record", address);
 	qp->db = no_record;
-	qp->sq_ci = qp->sq_pi = 0;
+	qp->sq_ci = qp->sq_pi = qp->sq_done = 0;
 	qp->rq_ci = qp->rq_pi = 0;
 	vhca_event_async(&qp->async, IBV_EVENT_QP_FATAL);
 	vhca_qp_fail(qp);

@@ -1,12 +1,25 @@
 /* port.c - what changes while programs run: the port's state, its GIDs, the death of a device */
 
 #include "vhca/device.h"
+#include "vhca/trace.h"
 
 #include <stdlib.h>
+
+static const char *name_of(enum ibv_event_type type)
+{
+	switch (type) {
+	case IBV_EVENT_PORT_ACTIVE: return "up";
+	case IBV_EVENT_PORT_ERR: return "down";
+	case IBV_EVENT_GID_CHANGE: return "has other GIDs";
+	default: return "is dead with its device";
+	}
+}
 
 /* Programs hear of it through every context of the device. The lock is held. */
 static void tell(struct vhca_device *device, enum ibv_event_type type, uint64_t element)
 {
+	if (unlikely(vhca_trace_on))
+		vhca_trace_port(device, name_of(type));
 	for (struct vhca_context *context = device->contexts; context; context = context->next)
 		vhca_event_context(context, type, element);
 }

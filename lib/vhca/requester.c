@@ -1,6 +1,7 @@
 /* requester.c - decodes send WQEs, executes them, and completes them, well or in error */
 
 #include "vhca/device.h"
+#include "vhca/trace.h"
 
 /* One WQE: its copy, so that nothing the program does meanwhile can matter, and what has been
  * understood of it. */
@@ -483,6 +484,8 @@ static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 	uint8_t syndrome;
 
 	fetch(qp, wqe);
+	if (unlikely(vhca_trace_on))
+		vhca_trace_wqe(qp, wqe->bytes, wqe->n_segments, wqe->index);
 	syndrome = decode(qp, wqe);
 	if (unlikely(vhca_fault_any) && !syndrome) {
 		syndrome = planted_syndrome(qp);

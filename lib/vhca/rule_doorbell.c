@@ -8,6 +8,7 @@
  */
 
 #include "vhca/device.h"
+#include "vhca/trace.h"
 
 enum { NO_REGISTER = 0 }; /* qp->rings_at before its first doorbell */
 
@@ -63,6 +64,8 @@ static always_inline bool read_send_record(struct vhca_qp *qp)
 		vhca_qp_fail(qp);
 	if ((uint16_t)record != qp->sq_pi) {
 		qp->sq_pi = (uint16_t)record;
+		if (unlikely(vhca_trace_on))
+			vhca_trace_send_record(qp, (uint16_t)record);
 		vhca_qp_activate(qp);
 	}
 	return told;
@@ -199,6 +202,8 @@ void vhca_doorbell_send(struct vhca_page *page, unsigned int at, uint64_t value)
 	struct doorbell bell = doorbell_of(value);
 	struct vhca_qp *qp = named(page, &bell);
 
+	if (unlikely(vhca_trace_on))
+		vhca_trace_doorbell(page, at, bell.number, bell.index);
 	if (likely(qp != NULL)) {
 		qp->rings_at = register_of(at);
 		ring_named(qp, &bell);
@@ -228,6 +233,8 @@ void vhca_doorbell_arm(struct vhca_page *page, uint64_t value)
 	struct vhca_cq *cq = vhca_find_cq(page->uar.object.context->device, number);
 	uint32_t record;
 
+	if (unlikely(vhca_trace_on))
+		vhca_trace_doorbell(page, MLX5_CQ_DOORBELL, number, found & 0xffffff);
 	if (unlikely(!cq || cq->page != page)) {
 		arm_wrong(NULL, number, found, VHCA_ANOTHER);
 	} else {

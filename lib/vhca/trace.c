@@ -400,12 +400,15 @@ void vhca_trace_cqe(const struct vhca_cq *cq, const void *bytes, uint8_t op_own,
 
 /* ---- doorbells ---- */
 
-void vhca_trace_doorbell(const struct vhca_device *device, uint32_t uar_page, uint32_t offset)
+void vhca_trace_doorbell(
+	const struct vhca_page *page, uint32_t offset, uint32_t number, uint32_t index)
 {
+	bool arms = offset == MLX5_CQ_DOORBELL;
 	struct line line;
 
-	begin(&line, device);
-	add(&line, "uar %u doorbell 0x%x", uar_page, offset);
+	begin(&line, page->uar.object.context->device);
+	add(&line, "uar %u doorbell 0x%x %s 0x%x %s %u", page->uar.page, offset, arms ? "cq" : "qp",
+		number, arms ? "from cqe" : "wqe", index);
 	end(&line);
 }
 

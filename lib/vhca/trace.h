@@ -38,7 +38,10 @@ void vhca_trace_wqe(const struct vhca_qp *qp, const void *wqe, uint32_t n_segmen
 /* The 64 bytes that are about to be published at `index` ever. */
 void vhca_trace_cqe(const struct vhca_cq *cq, const void *cqe, uint8_t op_own, uint16_t wqe_counter,
 	uint32_t index);
-void vhca_trace_doorbell(const struct vhca_device *device, uint32_t uar_page, uint32_t offset);
+/* As it is taken: the number and index that it says itself. */
+struct vhca_page;
+void vhca_trace_doorbell(
+	const struct vhca_page *page, uint32_t offset, uint32_t number, uint32_t index);
 void vhca_trace_send_record(const struct vhca_qp *qp, uint16_t index);
 void vhca_trace_arm(const struct vhca_cq *cq, uint32_t record);
 /* The port, GIDs, a device's death. */
