@@ -22,6 +22,9 @@ const struct vhca_features vhca_features = {
 	.qp_create_flags = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, /* there is no multicast */
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	.timestamp_mask = UINT64_MAX >> 1,
+	.compressed_formats = MLX5DV_CQE_RES_FORMAT_HASH | MLX5DV_CQE_RES_FORMAT_CSUM,
+	.mlx5_flags = MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP |
+		MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD,
 };
 
 /* ---- context ---- */
@@ -189,6 +192,8 @@ static int query_device_ex(struct vhca_request *request)
 	struct ib_uverbs_ex_query_device_resp resp = {
 		.response_length = (uint32_t)min(request->out.size, sizeof(resp)),
 		.timestamp_mask = vhca_features.timestamp_mask,
+		.cq_moderation_caps = {.max_cq_moderation_count = UINT16_MAX,
+			.max_cq_moderation_period = VHCA_MAX_EVENT_PERIOD},
 		.hca_core_clock = VHCA_CLOCK_KHZ,
 		.device_cap_flags_ex = vhca_features.device_cap_flags,
 	};
@@ -299,12 +304,12 @@ static int reg_mr(struct vhca_request *request)
 	pd = vhca_handle_find(request->context, cmd.pd_handle, VHCA_PD);
 	if (!pd || (cmd.start ^ cmd.hca_va) & (VHCA_PAGE - 1))
 		return EINVAL;
+	vhca_guard_install(); /* a program may have got past the hooks since */
 	error = vhca_mr_create(pd, cmd.start, cmd.length, cmd.hca_va, cmd.access_flags, &mr)
 		?: vhca_adopt(request, mr, &resp.mr_handle);
 	if (error)
 		return error;
 	note_mr(mr);
-	vhca_guard_install(); /* a program may have got past the hooks since */
 	resp.lkey = resp.rkey = mr->key;
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }
@@ -482,6 +487,7 @@ static const struct command extended[] = {
 	[IB_USER_VERBS_EX_CMD_CREATE_CQ] = {vhca_create_cq_ex,
 		sizeof(struct ib_uverbs_ex_create_cq),
 		UP_TO(struct ib_uverbs_ex_create_cq_resp, response_length)},
+	[IB_USER_VERBS_EX_CMD_MODIFY_CQ] = ROW_IN(vhca_modify_cq, struct ib_uverbs_ex_modify_cq),
 	[IB_USER_VERBS_EX_CMD_CREATE_QP] = {vhca_create_qp_ex,
 		UP_TO(struct ib_uverbs_ex_create_qp, comp_mask),
 		UP_TO(struct ib_uverbs_ex_create_qp_resp, response_length)},

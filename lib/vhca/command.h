@@ -38,6 +38,7 @@ int vhca_adopt(struct vhca_request *request, void *object, uint32_t *handle);
 int vhca_create_comp_channel(struct vhca_request *request);
 int vhca_create_cq(struct vhca_request *request);
 int vhca_create_cq_ex(struct vhca_request *request);
+int vhca_modify_cq(struct vhca_request *request);
 int vhca_resize_cq(struct vhca_request *request);
 int vhca_destroy_cq(struct vhca_request *request);
 int vhca_create_qp(struct vhca_request *request);

@@ -157,6 +157,22 @@ int vhca_resize_cq(struct vhca_request *request)
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }
 
+int vhca_modify_cq(struct vhca_request *request)
+{
+	struct ib_uverbs_ex_modify_cq cmd;
+	struct vhca_cq *cq;
+	int error = vhca_span_read(&request->in, &cmd, sizeof(cmd));
+
+	if (error)
+		return error;
+	if (!cmd.attr_mask || cmd.reserved)
+		return EINVAL;
+	if (cmd.attr_mask != IBV_CQ_ATTR_MODERATE)
+		return EOPNOTSUPP;
+	cq = vhca_handle_find(request->context, cmd.cq_handle, VHCA_CQ);
+	return cq ? vhca_cq_moderate(cq, cmd.attr.cq_count, cmd.attr.cq_period) : EINVAL;
+}
+
 int vhca_end_cq(
 	struct vhca_request *request, uint32_t handle, uint32_t *completions, uint32_t *async)
 {

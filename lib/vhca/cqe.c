@@ -1,9 +1,16 @@
-/* cqe.c - writes CQEs of 64 and 128 bytes; overrun, arm and events */
+/* cqe.c - writes CQEs of 64 and 128 bytes, compressed too; overrun, arm and events */
 
 #include "vhca/device.h"
 #include "vhca/trace.h"
 
-enum { CQES_AHEAD = 4 }; /* fetched for writing, as the program's core has them */
+#include <stdlib.h>
+
+enum {
+	CQES_AHEAD = 4, /* fetched for writing, as the program's core has them */
+	MINI_CQES = 8,  /* to an array, which takes a slot */
+	MAX_SESSION = 64,
+	COMPRESSED = 3 << 2, /* in op_own's format */
+};
 
 /* A CQE but for its last word, which makes it the program's. */
 struct body {
@@ -27,10 +34,12 @@ static void overrun(struct vhca_cq *cq, struct vhca_qp *qp)
 /* The consumer index is read only when the ring looks full by the one read before. */
 static bool has_room(struct vhca_cq *cq, struct vhca_qp *qp)
 {
-	if (likely(cq->pi - cq->ci <= cq->mask))
+	uint32_t pi = cq->pi + cq->held;
+
+	if (likely(pi - cq->ci <= cq->mask))
 		return !cq->dead;
-	cq->ci = cq->pi - ((cq->pi - vhca_record_read(&cq->db[0])) & 0xffffff);
-	if (likely(cq->pi - cq->ci <= cq->mask))
+	cq->ci = pi - ((pi - vhca_record_read(&cq->db[0])) & 0xffffff);
+	if (likely(pi - cq->ci <= cq->mask))
 		return !cq->dead;
 	if (cq->ignore_overrun)
 		return true;
@@ -39,12 +48,37 @@ static bool has_room(struct vhca_cq *cq, struct vhca_qp *qp)
 	return false;
 }
 
+/* ---- events ---- */
+
 static void fire(struct vhca_cq *cq)
 {
 	cq->fired_sn = (uint8_t)(4 | (cq->arm_seen >> 28 & 3));
 	cq->arm = VHCA_UNARMED;
+	cq->event_pi = cq->pi;
+	cq->event_deadline = 0;
+	vhca_list_remove(&cq->in_moderated);
 	vhca_event_completion(cq);
 }
+
+void vhca_cq_period_over(struct vhca_cq *cq)
+{
+	fire(cq);
+}
+
+/* There is something to tell, at once or when moderation lets it. */
+static noinline void tell(struct vhca_cq *cq)
+{
+	bool moderated = cq->event_count > 1 || cq->event_period;
+
+	if (!moderated || (cq->event_count && cq->pi - cq->event_pi >= cq->event_count)) {
+		fire(cq);
+	} else if (cq->event_period && !cq->event_deadline) {
+		cq->event_deadline = vhca_deadline(cq->event_period * 1000ull);
+		vhca_list_add(&vhca_tables_of(&cq->object)->moderated, &cq->in_moderated);
+	}
+}
+
+/* ---- CQEs ---- */
 
 /* The body first, then the word with the owner bit: pairs with owner_before_body() of who polls. */
 static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struct body *body,
@@ -62,15 +96,110 @@ static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struc
 	if (solicited)
 		cq->solicited_pi = cq->pi;
 	if (unlikely(cq->arm != VHCA_UNARMED) && (cq->arm == VHCA_ARMED || solicited))
-		fire(cq);
+		tell(cq);
 }
 
-/* The CQE64 part of the next slot; in a CQE of 128 bytes it is the second half. */
-static always_inline uint8_t *next_slot(const struct vhca_cq *cq)
+/* The CQE64 part of a slot; in a CQE of 128 bytes it is the second half. */
+static always_inline uint8_t *slot_at(const struct vhca_cq *cq, uint32_t index)
 {
-	return cq->buf + ((size_t)(cq->pi & cq->mask) << cq->log2_size) +
+	return cq->buf + ((size_t)(index & cq->mask) << cq->log2_size) +
 		(cq->log2_size == 7 ? 64 : 0);
 }
+
+static always_inline uint8_t *next_slot(const struct vhca_cq *cq)
+{
+	return slot_at(cq, cq->pi);
+}
+
+/* ---- compression ----
+ *
+ * A session stands for CQEs of receives that differ in nothing but length, and whose WQEs follow
+ * one another. Its first slot has the title, a CQE with the session's length where its byte count
+ * was; arrays of mini CQEs lie 1, 8, 16 and so on behind it, and what lies between is not written.
+ * A session is held while the device goes on finding messages, and not beyond.
+ */
+
+struct mini_cqe {
+	__be32 hash; /* or checksum and stride index; 0: queues of verbs have none */
+	__be32 byte_cnt;
+};
+
+struct vhca_session {
+	struct body title;
+	uint16_t wqe_counter;
+	struct mini_cqe mini[MAX_SESSION];
+};
+
+int vhca_session_create(struct vhca_cq *cq)
+{
+	cq->session = calloc(1, sizeof(*cq->session));
+	return cq->session ? 0 : ENOMEM;
+}
+
+static void session_write_arrays(const struct vhca_cq *cq)
+{
+	for (uint32_t i = 0; i < cq->held; i += MINI_CQES)
+		vhca_memory_write(slot_at(cq, cq->pi + max(i, 1u)), &cq->session->mini[i],
+			MINI_CQES * sizeof(struct mini_cqe));
+}
+
+static void session_end(struct vhca_cq *cq)
+{
+	struct vhca_session *session = cq->session;
+	uint32_t n = cq->held;
+
+	if (!n)
+		return;
+	vhca_list_remove(&cq->in_sessions);
+	if (n > 1) {
+		session_write_arrays(cq);
+		session->title.cqe.byte_cnt = be32(n);
+	}
+	cq->held = 0;
+	publish(cq, next_slot(cq), &session->title, session->wqe_counter,
+		(uint8_t)(MLX5_CQE_RESP_SEND << 4 | (n > 1 ? COMPRESSED : 0)), false);
+	cq->pi += n - 1;
+}
+
+void vhca_sessions_end(struct vhca_tables *tables)
+{
+	while (!vhca_list_empty(&tables->sessions))
+		session_end(container_of(tables->sessions.next, struct vhca_cq, in_sessions));
+}
+
+static bool session_fits(const struct vhca_cq *cq, const struct body *body, uint16_t wqe_counter)
+{
+	const struct mlx5_cqe64 *title = &cq->session->title.cqe, *cqe = &body->cqe;
+
+	return cq->held < MAX_SESSION &&
+		wqe_counter == (uint16_t)(cq->session->wqe_counter + cq->held) &&
+		cqe->sop_drop_qpn == title->sop_drop_qpn && cqe->flags_rqpn == title->flags_rqpn;
+}
+
+/* Takes a plain receive into the session, or ends it and says false. An armed CQ tells of each CQE
+ * as it comes. */
+static noinline bool session_take(
+	struct vhca_cq *cq, const struct body *body, const struct vhca_received *received)
+{
+	struct vhca_session *session = cq->session;
+	bool plain = received->opcode == MLX5_CQE_RESP_SEND && !received->inlined &&
+		!received->solicited && cq->arm == VHCA_UNARMED;
+
+	if (!plain || (cq->held && !session_fits(cq, body, received->wqe_counter)))
+		session_end(cq);
+	if (!plain)
+		return false;
+	if (!cq->held) {
+		memset(session->mini, 0, sizeof(session->mini));
+		session->title = *body;
+		session->wqe_counter = received->wqe_counter;
+		vhca_list_add(&vhca_tables_of(&cq->object)->sessions, &cq->in_sessions);
+	}
+	session->mini[cq->held++].byte_cnt = body->cqe.byte_cnt;
+	return true;
+}
+
+/* ---- each kind ---- */
 
 void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, uint32_t length,
 	const uint8_t *answer)
@@ -81,6 +210,8 @@ void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, 
 
 	if (unlikely(!has_room(cq, qp)))
 		return;
+	if (unlikely(cq->held))
+		session_end(cq);
 	body.cqe.srqn_uidx = be32(qp->uidx);
 	body.cqe.byte_cnt = be32(length);
 	body.cqe.timestamp = be64(vhca_clock());
@@ -121,7 +252,6 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 
 	if (unlikely(!has_room(cq, qp)))
 		return;
-	slot = next_slot(cq);
 	__builtin_prefetch(
 		cq->buf + ((size_t)((cq->pi + CQES_AHEAD) & cq->mask) << cq->log2_size), 1);
 	body.cqe.flags_rqpn = be32(received->source_qpn);
@@ -130,6 +260,9 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	body.cqe.byte_cnt = be32(received->length);
 	body.cqe.timestamp = be64(vhca_clock());
 	body.cqe.sop_drop_qpn = be32(qp->number);
+	if (unlikely(cq->session != NULL) && session_take(cq, &body, received))
+		return;
+	slot = next_slot(cq);
 	if (received->inlined)
 		op_own |= scatter_inline(cq, slot, &body, received->inlined);
 	publish(cq, slot, &body, received->wqe_counter, op_own, received->solicited);
@@ -163,6 +296,7 @@ void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_
 	count_error(qp, opcode, syndrome);
 	if (unlikely(!has_room(cq, qp)))
 		return;
+	session_end(cq);
 	body.error.srqn = htobe32(qp->uidx);
 	body.error.vendor_err_synd = vendor;
 	body.error.syndrome = syndrome;
@@ -175,6 +309,7 @@ void vhca_cqe_resize(struct vhca_cq *cq)
 {
 	struct body body = {.bytes = {0}};
 
+	session_end(cq);
 	publish(cq, next_slot(cq), &body, 0, MLX5_CQE_RESIZE_CQ << 4, false);
 }
 
@@ -196,5 +331,5 @@ void vhca_cq_arm(struct vhca_cq *cq)
 	cq->arm = record & MLX5_CQ_DB_REQ_NOT_SOL ? VHCA_ARMED_SOLICITED : VHCA_ARMED;
 	latest = cq->arm == VHCA_ARMED ? cq->pi : cq->solicited_pi;
 	if (((latest - record) & 0xffffff) - 1 < 0x7fffff)
-		fire(cq);
+		tell(cq);
 }

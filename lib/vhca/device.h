@@ -158,17 +158,24 @@ struct vhca_cq {
 	uint32_t mask;      /* entries - 1 */
 	uint32_t log2_size; /* 6 or 7 */
 	uint32_t pi;        /* entries ever written */
+	uint32_t held;      /* entries of a compression session, not written yet */
 	uint32_t ci;        /* consumer index when its record was last read */
 	enum vhca_arm arm;
 	bool dead;
 	bool ignore_overrun;
 	const __be32 *db;
+	struct vhca_session *session; /* of compression; NULL: CQEs are written one by one */
 	uint32_t solicited_pi; /* `pi` behind the last solicited or error CQE */
+	uint8_t fired_sn;  /* 4 and its sequence number, once one has fired; 0 */
 	uint32_t arm_ci;
 	uint32_t arm_seen; /* the arm record that was acted upon */
-	uint8_t fired_sn;  /* 4 and its sequence number, once one has fired; 0 */
+	/* An armed CQ tells after so many entries since it last did, or so long after the first;
+	 * both 0: at once. */
+	uint16_t event_count, event_period; /* us */
+	uint32_t event_pi;                  /* `pi` when it last did */
+	uint64_t event_deadline;            /* clock_cycles(); 0: none */
 	uint32_t number;
-	struct vhca_link on_page;
+	struct vhca_link on_page, in_sessions, in_moderated;
 	struct vhca_counted completions, async;
 	struct vhca_channel *channel;
 	struct vhca_page *page;
@@ -255,6 +262,8 @@ struct vhca_tables {
 	struct vhca_link active;  /* QPs with send WQEs to execute or flush */
 	struct vhca_link waiting; /* QPs with a deadline */
 	struct vhca_link errored; /* QPs whose receive WQEs are flushed as they are posted */
+	struct vhca_link sessions;  /* CQs with a compression session to end */
+	struct vhca_link moderated; /* armed CQs with an event deadline */
 };
 
 /* Changes whenever a QP comes, goes or changes state or address: a peer found before is then looked
@@ -360,14 +369,28 @@ static inline void vhca_qp_deactivate(struct vhca_qp *qp)
 /* Takes a QP out of the round until the time has come. */
 void vhca_qp_wait(struct vhca_qp *qp, uint64_t ns);
 void vhca_qp_wait_cancel(struct vhca_qp *qp);
+/* clock_cycles() in so long a time: the engine looks at timers by then. */
+uint64_t vhca_deadline(uint64_t ns);
+/* Lets the engine do what was rung before. The lock is let go meanwhile. */
+void vhca_engine_settle(struct vhca_device *device);
 
 /* Core clock ticks of now. */
 uint64_t vhca_clock(void);
+
+/* ---- lost.c: after a fault on memory that the program has taken away ---- */
+
+/* Whether it is in the message's gather list. */
+bool vhca_message_lost(const struct vhca_message *message, uintptr_t address);
+/* Out of the middle of a sweep. */
+void vhca_engine_fault(int n_devices, uintptr_t address);
 
 /* Takes the doorbells of a page, before what they stand for goes or starts anew. */
 unsigned int vhca_page_poll(struct vhca_page *page);
 
 /* ---- requester.c ---- */
+
+/* The WQE in hand fails, if the address is of its message. */
+bool vhca_requester_lost(uintptr_t address);
 
 /* Executes send WQEs, or flushes them in ERR; returns how many. */
 unsigned int vhca_requester_run(struct vhca_qp *qp);
@@ -377,20 +400,10 @@ unsigned int vhca_responder_flush(struct vhca_qp *qp);
 /* ---- responder.c ---- */
 
 /* Does what a message asks of `qp`, which is its addressee and ready. */
-/* ---- lost.c: after a fault on memory that the program has taken away ---- */
-
-/* Whether it is in the message's gather list. */
-bool vhca_message_lost(const struct vhca_message *message, uintptr_t address);
-/* Out of the middle of a sweep. */
-void vhca_engine_fault(int n_devices, uintptr_t address);
-
 struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message);
 /* Takes a datagram, or drops and counts it. */
 void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
 	const struct vhca_datagram *datagram);
-
-/* The WQE in hand fails, if the address is of its message. */
-bool vhca_requester_lost(uintptr_t address);
 
 /* ---- cqe.c ---- */
 
@@ -416,6 +429,11 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received);
 void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_t vendor,
 	uint8_t wqe_opcode, uint16_t wqe_counter);
 void vhca_cqe_resize(struct vhca_cq *cq);
+int vhca_session_create(struct vhca_cq *cq);
+/* The sweep is over: what was held back for compression is written. */
+void vhca_sessions_end(struct vhca_tables *tables);
+/* The event's deadline has come. */
+void vhca_cq_period_over(struct vhca_cq *cq);
 /* The program may have armed the CQ. */
 void vhca_cq_arm(struct vhca_cq *cq);
 void vhca_gather(uint8_t *to, const struct vhca_message *message);

@@ -18,6 +18,8 @@
 enum {
 	CLOCK_OFFSET = 0,
 	SPIN_NS = 30 * 1000,           /* of empty sweeps before the core is offered to others */
+	SETTLE_NS = 20 * 1000 * 1000,
+	SETTLE_NAP_NS = 20 * 1000,
 	YIELD_NS = 100 * 1000,         /* ... before the thread sleeps */
 	CONTENDED_SPIN_NS = 15 * 1000, /* ... where others want it: the pause between two bursts */
 	CONTENDED_NS = 60 * 1000, /* a yield that took so long: others want the core, so sleeping
@@ -44,6 +46,7 @@ static struct {
 	uint64_t last_clock_page;
 	uint64_t last_watch;
 	bool watch; /* in this sweep */
+	uint64_t n_sweeps; /* under the lock of any device */
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Core clock ticks are cycles scaled by a 64.64 factor. */
@@ -79,11 +82,18 @@ static void write_clock_pages(struct vhca_device *device)
 			htobe64(clock));
 }
 
+uint64_t vhca_deadline(uint64_t ns)
+{
+	uint64_t deadline = clock_cycles() + cycles_of(ns);
+
+	engine.next_deadline = min(engine.next_deadline, deadline);
+	return deadline;
+}
+
 void vhca_qp_wait(struct vhca_qp *qp, uint64_t ns)
 {
 	vhca_qp_deactivate(qp);
-	qp->deadline = clock_cycles() + cycles_of(ns);
-	engine.next_deadline = min(engine.next_deadline, qp->deadline);
+	qp->deadline = vhca_deadline(ns);
 	vhca_list_add(&qp->object.context->device->tables->waiting, &qp->in_waiting);
 }
 
@@ -91,6 +101,22 @@ void vhca_qp_wait_cancel(struct vhca_qp *qp)
 {
 	qp->deadline = 0;
 	vhca_list_remove(&qp->in_waiting);
+}
+
+/* CQs that have held back their event for long enough. */
+static void run_moderation(struct vhca_device *device, uint64_t now, uint64_t *next)
+{
+	struct vhca_link *moderated = &device->tables->moderated, *link, *after;
+
+	for (link = moderated->next; link != moderated; link = after) {
+		struct vhca_cq *cq = container_of(link, struct vhca_cq, in_moderated);
+
+		after = link->next;
+		if (cq->event_deadline > now)
+			*next = min(*next, cq->event_deadline);
+		else
+			vhca_cq_period_over(cq);
+	}
 }
 
 /* Queues whose time has come go on; the next deadline is found anew. */
@@ -185,6 +211,8 @@ static unsigned int sweep_device(struct vhca_device *device)
 		n += run_flushes(device->tables);
 	if (device->wire->ops->poll)
 		n += device->wire->ops->poll(device->wire);
+	if (unlikely(!vhca_list_empty(&device->tables->sessions)))
+		vhca_sessions_end(device->tables);
 	return n;
 }
 
@@ -192,19 +220,12 @@ static unsigned int sweep_timers(int n_devices, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (int i = 0; i < n_devices; i++)
+	for (int i = 0; i < n_devices; i++) {
 		run_timers(vhca_device(i), now, &next);
+		run_moderation(vhca_device(i), now, &next);
+	}
 	engine.next_deadline = next;
 	return 1;
-}
-
-/* Whether it is time for the rare look at all records. */
-static bool watch_due(uint64_t now)
-{
-	if (likely(now - engine.last_watch < engine.hz / WATCHES_PER_S))
-		return false;
-	engine.last_watch = now;
-	return true;
 }
 
 static unsigned int sweep_devices(int n_devices, bool clock_due)
@@ -236,6 +257,15 @@ static unsigned int sweep_guarded(int n_devices, bool clock_due)
 	return n;
 }
 
+/* Whether it is time for the rare look at all records. */
+static bool watch_due(uint64_t now)
+{
+	if (likely(now - engine.last_watch < engine.hz / WATCHES_PER_S))
+		return false;
+	engine.last_watch = now;
+	return true;
+}
+
 /* A message may go from one device to another, so all are locked, always in the same order. */
 static unsigned int sweep(int n_devices)
 {
@@ -251,6 +281,7 @@ static unsigned int sweep(int n_devices)
 	n += sweep_guarded(n_devices, clock_due);
 	if (clock_due)
 		engine.last_clock_page = now;
+	engine.n_sweeps++;
 	for (int i = n_devices - 1; i >= 0; i--)
 		pthread_mutex_unlock(&vhca_device(i)->lock);
 	return n;
@@ -269,6 +300,33 @@ static void let_commands_in(int n_devices)
 				sched_yield();
 }
 
+static void nap(uint64_t ns)
+{
+	struct timespec time = {.tv_nsec = (long)ns};
+
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+/* ---- for commands ---- */
+
+/* What has been rung when it is called is done when it returns, but for what waits on timers: two
+ * sweeps see the doorbell, and then no queue is active. The lock is let go meanwhile, so the caller
+ * keeps its objects; it waits no longer than a device would take for a command. */
+void vhca_engine_settle(struct vhca_device *device)
+{
+	uint64_t first = engine.n_sweeps, until = clock_ns() + SETTLE_NS;
+
+	vhca_unlock(device);
+	for (;;) {
+		nap(SETTLE_NAP_NS);
+		vhca_lock(device);
+		if (clock_ns() > until ||
+			(engine.n_sweeps - first >= 2 && vhca_list_empty(&device->tables->active)))
+			return;
+		vhca_unlock(device);
+	}
+}
+
 /* ---- idling ---- */
 
 struct idle {
@@ -276,13 +334,6 @@ struct idle {
 	uint64_t nap;
 	uint64_t contended; /* ns, when a yield last took long */
 };
-
-static void nap(uint64_t ns)
-{
-	struct timespec time = {.tv_nsec = (long)ns};
-
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
-}
 
 static uint64_t yield(uint64_t now)
 {

@@ -33,8 +33,12 @@ int vhca_cq_create(
 	cq = vhca_object_new(context, VHCA_CQ, sizeof(*cq));
 	if (!cq)
 		return ENOMEM;
-	error = vhca_number_add(&context->device->tables->cqs, cq, &cq->number);
+	if (attr->compress && !attr->timestamp) /* mini CQEs have no timestamps */
+		error = vhca_session_create(cq);
+	if (!error)
+		error = vhca_number_add(&context->device->tables->cqs, cq, &cq->number);
 	if (error) {
+		free(cq->session);
 		free(cq);
 		return error;
 	}
@@ -52,6 +56,8 @@ int vhca_cq_create(
 	vhca_counted_init(&cq->async, context->async, attr->user_handle);
 	cq->attr = *attr;
 	cq->page = page;
+	vhca_list_init(&cq->in_sessions);
+	vhca_list_init(&cq->in_moderated);
 	page->uar.object.refs++;
 	vhca_list_add(&page->cqs, &cq->on_page);
 	vhca_object_link(&cq->object);
@@ -59,6 +65,16 @@ int vhca_cq_create(
 	return 0;
 }
 
+int vhca_cq_moderate(struct vhca_cq *cq, uint16_t count, uint16_t period)
+{
+	if (period > VHCA_MAX_EVENT_PERIOD)
+		return EINVAL;
+	cq->event_count = count;
+	cq->event_period = period;
+	return 0;
+}
+
+/* What has been rung before comes before: the engine does it first. */
 int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cqe_size)
 {
 	struct vhca_cq_attr attr = cq->attr;
@@ -70,6 +86,9 @@ int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cq
 	error = cq_check(&attr);
 	if (error)
 		return error;
+	cq->object.refs++;
+	vhca_engine_settle(cq->object.context->device);
+	cq->object.refs--;
 	cq->ci = cq->pi - ((cq->pi - vhca_record_read(&cq->db[0])) & 0xffffff);
 	if (cq->pi - cq->ci >
 		min(n_cqe, cq->mask)) /* the old ring must have room for the CQE that ends it */
@@ -92,6 +111,9 @@ void vhca_cq_destroy(struct vhca_cq *cq)
 	vhca_number_remove(&vhca_tables_of(&cq->object)->cqs, cq->number);
 	cq->page->uar.object.refs--;
 	vhca_list_remove(&cq->on_page);
+	vhca_list_remove(&cq->in_sessions);
+	vhca_list_remove(&cq->in_moderated);
+	free(cq->session);
 	vhca_object_free(&cq->object);
 }
 

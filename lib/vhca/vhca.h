@@ -320,6 +320,9 @@ int vhca_channel_create(
 int vhca_async_create(struct vhca_context *context, int *program_fd);
 int vhca_cq_create(
 	struct vhca_context *context, const struct vhca_cq_attr *attr, struct vhca_cq **cq);
+/* Events come after `count` CQEs or `period` microseconds; EINVAL for too long a period. */
+#define VHCA_MAX_EVENT_PERIOD 4095
+int vhca_cq_moderate(struct vhca_cq *cq, uint16_t count, uint16_t period);
 int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cqe_size);
 int vhca_srq_create(
 	struct vhca_context *context, const struct vhca_srq_attr *attr, struct vhca_srq **srq);
@@ -351,14 +354,14 @@ uint32_t vhca_cq_events(struct vhca_cq *cq, uint32_t *async);
 uint32_t vhca_qp_events(struct vhca_qp *qp);
 uint32_t vhca_srq_events(struct vhca_srq *srq);
 
-/* ---- port.c: what changes while programs run. They take the lock; 0 or a positive errno ---- */
-
-/* Contexts hear PORT_ACTIVE or PORT_ERR. */
 /* ---- lost.c: with the lock held ---- */
 
 /* Fails the queues whose ring or record was at the address; false: there is none. */
 bool vhca_queue_lost(struct vhca_device *device, uintptr_t address);
 
+/* ---- port.c: what changes while programs run. They take the lock; 0 or a positive errno ---- */
+
+/* Contexts hear PORT_ACTIVE or PORT_ERR. */
 void vhca_port_set(struct vhca_device *device, bool up);
 /* Contexts hear DEVICE_FATAL; nothing moves on the device any more. */
 void vhca_device_fail(struct vhca_device *device);

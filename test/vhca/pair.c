@@ -53,6 +53,7 @@ static void open_device(struct pair *pair)
 	if (pair->conf.share) {
 		pair->context = pair->conf.share->context;
 		pair->pd = pair->conf.share->pd;
+		pair->srq = pair->conf.share->srq;
 		return;
 	}
 	assert_non_null(vhca_present());
@@ -122,7 +123,8 @@ static void make_side(struct pair *pair, struct side *side)
 	side->mr = ibv_reg_mr(pair->pd, side->memory, conf->bytes, (unsigned int)conf->access);
 	assert_non_null(side->mr);
 	side->send_cq = ibv_create_cq(pair->context, (int)conf->cq_depth, NULL, NULL, 0);
-	side->recv_cq = ibv_create_cq(pair->context, (int)conf->cq_depth, side, pair->channel, 0);
+	side->recv_cq = conf->cq
+		?: ibv_create_cq(pair->context, (int)conf->cq_depth, side, pair->channel, 0);
 	assert_non_null(side->send_cq);
 	assert_non_null(side->recv_cq);
 	make_qp(pair, side);
@@ -214,26 +216,27 @@ void pair_open(struct pair *pair, const struct pair_conf *conf)
 	qp_to_rts(pair, &pair->b);
 }
 
-static void close_side(struct side *side)
+static void close_side(const struct pair *pair, struct side *side)
 {
 	if (side->qp)
 		assert_int_equal(ibv_destroy_qp(side->qp), 0);
 	assert_int_equal(ibv_destroy_cq(side->send_cq), 0);
-	assert_int_equal(ibv_destroy_cq(side->recv_cq), 0);
+	if (!pair->conf.cq)
+		assert_int_equal(ibv_destroy_cq(side->recv_cq), 0);
 	assert_int_equal(ibv_dereg_mr(side->mr), 0);
 	free(side->memory);
 }
 
 void pair_close(struct pair *pair)
 {
-	close_side(&pair->a);
-	close_side(&pair->b);
+	close_side(pair, &pair->a);
+	close_side(pair, &pair->b);
 	if (pair->channel)
 		assert_int_equal(ibv_destroy_comp_channel(pair->channel), 0);
-	if (pair->srq)
-		assert_int_equal(ibv_destroy_srq(pair->srq), 0);
 	if (pair->conf.share)
 		return;
+	if (pair->srq)
+		assert_int_equal(ibv_destroy_srq(pair->srq), 0);
 	assert_int_equal(ibv_dealloc_pd(pair->pd), 0);
 	assert_int_equal(ibv_close_device(pair->context), 0);
 }

@@ -31,8 +31,10 @@ struct pair_conf {
 	bool events;      /* the receive CQs have a completion channel */
 	bool unconnected; /* both stay in INIT */
 	bool signal_all;
-	bool srq;              /* both receive from one: pair.srq, whose memory is b's */
+	bool srq; /* both receive from pair.srq, the shared context's if there is one */
 	uint8_t max_rd_atomic; /* of both directions; 0 is 1 */
+	struct ibv_cq
+		*cq; /* of the shared context: both receive there, and pair_close() leaves it */
 	enum ibv_qp_type type; /* 0 is RC */
 };
 
