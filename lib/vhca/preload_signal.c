@@ -4,10 +4,33 @@
 
 #include "vhca/guard.h"
 
-HOOK int sigaction(int signo, const struct sigaction *new_action, struct sigaction *old_action)
+/* libc's own, which no one stands in front of. */
+int __sigaction(int signo, const struct sigaction *new_action, struct sigaction *old_action);
+
+/* The runtime of a sanitizer installs handlers before it can be asked for anything itself: until
+ * this library is set up, nothing else is called, and nothing is told to the sanitizer. */
+static bool is_set_up;
+
+__attribute__((constructor)) static void set_up(void)
+{
+	is_set_up = true;
+}
+
+#if defined(__SANITIZE_THREAD__)
+#define uninstrumented __attribute__((no_sanitize("thread")))
+#elif defined(__clang__)
+#define uninstrumented __attribute__((disable_sanitizer_instrumentation))
+#else
+#define uninstrumented
+#endif
+
+HOOK uninstrumented int sigaction(
+	int signo, const struct sigaction *new_action, struct sigaction *old_action)
 {
 	int result;
 
+	if (unlikely(!is_set_up))
+		return __sigaction(signo, new_action, old_action);
 	if (vhca_guard_sigaction(signo, new_action, old_action, &result))
 		return result;
 	return real()->sigaction(signo, new_action, old_action);
