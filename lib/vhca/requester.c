@@ -340,10 +340,17 @@ static always_inline void complete(struct vhca_qp *qp, const struct wqe *wqe)
 		qp->sq_done = qp->sq_ci;
 }
 
-/* The WQE is consumed by its error CQE; the ones behind it are flushed. */
-static void complete_error(
-	struct vhca_qp *qp, const struct wqe *wqe, uint8_t syndrome, uint8_t vendor)
+/* A size that reaches past the record is nonsense: one block at a time, so as to end. */
+static void limit_size(const struct vhca_qp *qp, struct wqe *wqe)
 {
+	if (n_blocks(wqe->n_segments) > (uint16_t)(qp->sq_pi - qp->sq_ci))
+		wqe->n_segments = 1;
+}
+
+/* The WQE is consumed by its error CQE; the ones behind it are flushed. */
+static void complete_error(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome, uint8_t vendor)
+{
+	limit_size(qp, wqe);
 	vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, syndrome, vendor, (uint8_t)wqe->opcode, wqe->index);
 	advance(qp, wqe);
 	qp->sq_done = qp->sq_ci;
@@ -366,7 +373,7 @@ static const uint16_t rnr_timers[32] = {65535, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32,
 	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
 	32768, 49152};
 
-static void answer_rnr(struct vhca_qp *qp, const struct wqe *wqe, uint8_t timer)
+static void answer_rnr(struct vhca_qp *qp, struct wqe *wqe, uint8_t timer)
 {
 	vhca_counters_of(&qp->object)->rnr_nak_retry_err++;
 	if (qp->set.rnr_retry != INFINITE_RNR && qp->rnr_tries >= qp->set.rnr_retry) {
@@ -378,7 +385,7 @@ static void answer_rnr(struct vhca_qp *qp, const struct wqe *wqe, uint8_t timer)
 }
 
 /* The WQE is tried again after each timeout, until there have been as many as the QP allows. */
-static void answer_silence(struct vhca_qp *qp, const struct wqe *wqe)
+static void answer_silence(struct vhca_qp *qp, struct wqe *wqe)
 {
 	uint64_t ns = qp->set.timeout ? 4096ull << qp->set.timeout : 0;
 
@@ -390,7 +397,7 @@ static void answer_silence(struct vhca_qp *qp, const struct wqe *wqe)
 		vhca_qp_wait(qp, ns ? ns : 1000000000ull);
 }
 
-static void answered(struct vhca_qp *qp, const struct wqe *wqe, struct vhca_answer answer)
+static void answered(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer answer)
 {
 	switch (answer.kind) {
 	case VHCA_ACK: complete(qp, wqe); break;
@@ -510,8 +517,7 @@ static unsigned int flush(struct vhca_qp *qp, struct wqe *wqe)
 
 	for (; n < RUN_WQES && qp->sq_ci != qp->sq_pi; n++) {
 		fetch(qp, wqe);
-		if (n_blocks(wqe->n_segments) > (uint16_t)(qp->sq_pi - qp->sq_ci))
-			wqe->n_segments = 1; /* nonsense: one block at a time, so as to end */
+		limit_size(qp, wqe);
 		vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, VENDOR_FLUSH,
 			(uint8_t)wqe->opcode, wqe->index);
 		advance(qp, wqe);

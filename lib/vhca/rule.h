@@ -65,7 +65,7 @@ enum vhca_rule_class {
 		"a datagram has an address vector of 48 bytes, whose source GID is in the port's table", \
 		"PRM, UD Address Vector") \
 	X(RD_ATOMIC, "rd-atomic", VHCA_REPORTED, \
-		"reads and atomics need a max_rd_atomic of the requester, and a max_dest_rd_atomic of the responder, that are not 0", \
+		"reads and atomics need a max_dest_rd_atomic of the responder that is not 0", \
 		"IBA, 11.2.5 Modify Queue Pair") \
 	X(ATOMIC_ALIGNMENT, "atomic-alignment", VHCA_REPORTED, \
 		"an atomic's remote address is a multiple of 8", \
@@ -134,18 +134,9 @@ enum vhca_rule_class {
 	X(DOORBELL_RECORD, "doorbell-record", VHCA_UNDEFINED, \
 		"a doorbell rings for WQEs that the send record includes", \
 		"PRM, Posting a Work Request to Work Queue") \
-	X(RECORD_FIRST, "record-first", VHCA_UNDEFINED, \
-		"the record is written before the doorbell, at each store", \
-		"PRM, Posting a Work Request to Work Queue") \
 	X(RECORD_DOORBELL, "record-doorbell", VHCA_UNDEFINED, \
 		"a record that moves is followed by its doorbell", \
 		"PRM, Posting a Work Request to Work Queue") \
-	X(BLUEFLAME_COPY, "blueflame-copy", VHCA_UNDEFINED, \
-		"what is copied into a BlueFlame register is the WQE that lies in the ring", \
-		"PRM, UAR Page, BlueFlame") \
-	X(UAR_OFFSET, "uar-offset", VHCA_UNDEFINED, \
-		"stores to a UAR page go to its registers: the CQ doorbell at 0x20, BlueFlame from 0x800 to 0xbff", \
-		"PRM, UAR Page") \
 	X(SEND_STATE, "send-state", VHCA_UNDEFINED, \
 		"send WQEs are posted in RTS, SQD, SQE or ERR", \
 		"IBA, 10.3.1 QP states; libmlx5 does not look") \

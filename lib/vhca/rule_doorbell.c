@@ -159,7 +159,7 @@ static struct vhca_qp *named(struct vhca_page *page, const struct doorbell *bell
 static cold void not_covered(struct vhca_qp *qp, const struct doorbell *bell, uint16_t record)
 {
 	uint16_t receive = (uint16_t)vhca_record_read(&qp->db[0]);
-	enum vhca_rule rule = vhca_trapped() ? VHCA_RULE_RECORD_FIRST : VHCA_RULE_DOORBELL_RECORD;
+	enum vhca_rule rule = VHCA_RULE_DOORBELL_RECORD;
 
 	if (receive == bell->end)
 		rule = VHCA_RULE_RECORD_SLOT;
@@ -169,7 +169,7 @@ static cold void not_covered(struct vhca_qp *qp, const struct doorbell *bell, ui
 
 static void ring_named(struct vhca_qp *qp, const struct doorbell *bell)
 {
-	uint16_t record;
+	uint16_t before = qp->sq_pi;
 
 	if (unlikely(qp->state < IBV_QPS_RTS)) {
 		if (qp->state != IBV_QPS_RESET &&
@@ -180,9 +180,9 @@ static void ring_named(struct vhca_qp *qp, const struct doorbell *bell)
 	}
 	if (unlikely(read_send_record(qp)))
 		return;
-	record = qp->sq_pi;
-	if (unlikely(ahead(record, bell->index) - 1 > qp->sq_mask))
-		not_covered(qp, bell, record);
+	/* Where the record has moved, it is the WQE that is wrong about its index. */
+	if (unlikely(ahead(qp->sq_pi, bell->index) - 1 > qp->sq_mask) && qp->sq_pi == before)
+		not_covered(qp, bell, qp->sq_pi);
 }
 
 /* The others that may have rung on the same register meanwhile. A doorbell that names none of them
@@ -197,6 +197,21 @@ static void read_others(struct vhca_page *page, const struct vhca_qp *rung, uint
 	}
 }
 
+/* Nobody's: a device drops it. */
+static cold void ring_nobody(struct vhca_page *page, const struct doorbell *bell)
+{
+	if (!vhca_rule_report(VHCA_RULE_DOORBELL_VALUE, NULL, bell->index, "QP number",
+		    bell->number, VHCA_ANOTHER))
+		return;
+	for (struct vhca_link *link = page->qps.next; link != &page->qps; link = link->next) {
+		struct vhca_qp *qp = container_of(link, struct vhca_qp, on_page);
+
+		if (qp->attr.sq_wqe_count && qp->state >= IBV_QPS_RTS &&
+			(uint16_t)vhca_record_read(&qp->db[1]) != qp->sq_pi)
+			vhca_qp_fail(qp); /* whose it must have been */
+	}
+}
+
 void vhca_doorbell_send(struct vhca_page *page, unsigned int at, uint64_t value)
 {
 	struct doorbell bell = doorbell_of(value);
@@ -208,8 +223,7 @@ void vhca_doorbell_send(struct vhca_page *page, unsigned int at, uint64_t value)
 		qp->rings_at = register_of(at);
 		ring_named(qp, &bell);
 	} else {
-		vhca_rule_report(VHCA_RULE_DOORBELL_VALUE, NULL, bell.index, "QP number",
-			bell.number, VHCA_ANOTHER);
+		ring_nobody(page, &bell);
 	}
 	if (!vhca_trapped())
 		read_others(page, qp, register_of(at));
