@@ -173,6 +173,13 @@ static int query_device(struct vhca_request *request)
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }
 
+uint32_t vhca_compressed_formats(const struct vhca_device *device)
+{
+	return vhca_features.compressed_formats |
+		(device->facts->compresses_stride ? (uint32_t)MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX
+						  : 0);
+}
+
 /* libmlx5's part of QUERY_DEVICE_EX: what is zero is not offered. */
 static int answer_mlx5_device(struct vhca_request *request)
 {
@@ -181,7 +188,8 @@ static int answer_mlx5_device(struct vhca_request *request)
 		.mlx5_ib_support_multi_pkt_send_wqes = vhca_features.multi_packet,
 		.flags = vhca_features.mlx5_flags,
 		.cqe_comp_caps.max_num = vhca_features.compressed_formats ? 128 : 0,
-		.cqe_comp_caps.supported_format = vhca_features.compressed_formats,
+		.cqe_comp_caps.supported_format =
+			vhca_compressed_formats(request->context->device),
 	};
 
 	return vhca_span_write(&request->uhw_out, &resp, sizeof(resp));
@@ -192,6 +200,12 @@ static int query_device_ex(struct vhca_request *request)
 	struct ib_uverbs_ex_query_device_resp resp = {
 		.response_length = (uint32_t)min(request->out.size, sizeof(resp)),
 		.timestamp_mask = vhca_features.timestamp_mask,
+		.odp_caps = {.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+			.per_transport_caps = {.rc_odp_caps = IBV_ODP_SUPPORT_SEND |
+					IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |
+					IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC |
+					IBV_ODP_SUPPORT_SRQ_RECV,
+				.ud_odp_caps = IBV_ODP_SUPPORT_SEND}},
 		.cq_moderation_caps = {.max_cq_moderation_count = UINT16_MAX,
 			.max_cq_moderation_period = VHCA_MAX_EVENT_PERIOD},
 		.hca_core_clock = VHCA_CLOCK_KHZ,

@@ -31,6 +31,8 @@ struct vhca_features {
 };
 
 extern const struct vhca_features vhca_features;
+/* enum mlx5dv_cqe_comp_res_format */
+uint32_t vhca_compressed_formats(const struct vhca_device *device);
 
 /* Registers a new object; ends it again where there is no handle for it. */
 int vhca_adopt(struct vhca_request *request, void *object, uint32_t *handle);

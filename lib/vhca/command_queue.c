@@ -54,7 +54,10 @@ static int read_mlx5_cq(struct vhca_request *request, struct vhca_cq_attr *attr)
 		return EINVAL;
 	if (cmd.flags & (uint16_t)~known)
 		return EINVAL;
-	if (cmd.cqe_comp_en && !(vhca_features.compressed_formats & cmd.cqe_comp_res_format))
+	if (cmd.cqe_comp_en && !is_pow2(cmd.cqe_comp_res_format))
+		return EINVAL;
+	if (cmd.cqe_comp_en &&
+		!(vhca_compressed_formats(request->context->device) & cmd.cqe_comp_res_format))
 		return EOPNOTSUPP;
 	if (cmd.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD &&
 		!(vhca_features.mlx5_flags & MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD))

@@ -216,6 +216,32 @@ static int cq_destroy(struct vhca_call *call)
 		?: vhca_attr_write(call, 1, &resp, sizeof(resp));
 }
 
+/* Memory on demand: all of it is there when this returns, flushed or not. */
+static int advise_mr(struct vhca_call *call)
+{
+	struct vhca_pd *pd = vhca_handle_find(
+		call->request.context, vhca_attr_handle(call, 0), VHCA_PD);
+	uint64_t advice = vhca_attr_number(call, 1), flags = vhca_attr_number(call, 2);
+	struct vhca_span list = vhca_attr_span(call, 3);
+	struct ib_uverbs_sge sge;
+	int error = 0;
+
+	if (!pd || !list.size || list.size % sizeof(sge))
+		return EINVAL;
+	if (advice > IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT ||
+		flags & ~(uint64_t)IB_UVERBS_ADVISE_MR_FLAG_FLUSH)
+		return EOPNOTSUPP;
+	for (size_t at = 0; !error && at < list.size; at += sizeof(sge)) {
+		struct vhca_span one = {
+			.present = true, .address = list.address + at, .size = sizeof(sge)};
+
+		error = vhca_span_read(&one, &sge, sizeof(sge))
+			?: vhca_mr_advise(pd, sge.lkey, sge.addr, sge.length,
+				   advice == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE);
+	}
+	return error;
+}
+
 enum {
 	QP_HANDLE,
 	QP_PD,
@@ -375,6 +401,12 @@ static const struct vhca_method methods[] = {
 			{UVERBS_ATTR_QUERY_MR_RESP_LENGTH, ATTR_OUT, REQUIRED, 8},
 			{UVERBS_ATTR_QUERY_MR_RESP_IOVA, ATTR_OUT, OPTIONAL, 8}},
 		5},
+	{UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR, advise_mr,
+		{{UVERBS_ATTR_ADVISE_MR_PD_HANDLE, ATTR_HANDLE, REQUIRED, 0},
+			{UVERBS_ATTR_ADVISE_MR_ADVICE, ATTR_IN, REQUIRED, 4},
+			{UVERBS_ATTR_ADVISE_MR_FLAGS, ATTR_IN, REQUIRED, 4},
+			{UVERBS_ATTR_ADVISE_MR_SGE_LIST, ATTR_IN, REQUIRED, 0}},
+		4},
 	{MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, uar_alloc,
 		{{MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, ATTR_NEW, REQUIRED, 0},
 			{MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, ATTR_IN, REQUIRED, 4},

@@ -174,15 +174,13 @@ static void ah_destroy(struct vhca_ah *ah)
 enum {
 	ACCESS_KNOWN = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 		IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-		IBV_ACCESS_HUGETLB
+		IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB
 };
 
 static int access_check(uint32_t access)
 {
 	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-	if (access & IBV_ACCESS_ON_DEMAND)
-		return EOPNOTSUPP;
 	if (access & ~(uint32_t)(ACCESS_KNOWN | IBV_ACCESS_OPTIONAL_RANGE))
 		return EINVAL;
 	return (access & writes) && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
@@ -196,12 +194,15 @@ static int range_check(uint64_t start, uint64_t length, uint64_t iova)
 }
 
 /* Pages are brought in as a real registration pins them, which takes time: the engine runs
- * meanwhile, and `keep` stays. */
+ * meanwhile, and `keep` stays. Those on demand come when they are used. */
 static int memory_bring_in(
 	struct vhca_object *keep, uint64_t start, uint64_t length, uint32_t access)
 {
 	struct vhca_device *device = keep->context->device;
 	int error;
+
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return 0;
 
 	keep->refs++;
 	vhca_unlock(device);
@@ -310,6 +311,22 @@ int vhca_mr_rereg(struct vhca_mr *mr, uint32_t flags, struct vhca_pd *pd, uint64
 			  */
 		mr->key = (mr->key & ~0xffu) | ++tables->variant[mr->key >> 8];
 	return 0;
+}
+
+int vhca_mr_advise(struct vhca_pd *pd, uint32_t lkey, uint64_t addr, uint64_t length, bool writable)
+{
+	struct vhca_mr *mr = vhca_find_mr(vhca_tables_of(&pd->object), lkey);
+	uint8_t *memory;
+
+	if (!mr)
+		return ENOENT;
+	if (mr->pd != pd || (writable && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
+		return EPERM;
+	memory = vhca_mr_at(mr, addr, length);
+	if (!(mr->access & IBV_ACCESS_ON_DEMAND) || !memory)
+		return EINVAL;
+	return memory_bring_in(
+		&mr->object, (uintptr_t)memory, length, writable ? IBV_ACCESS_LOCAL_WRITE : 0);
 }
 
 static void mr_destroy(struct vhca_mr *mr)

@@ -313,6 +313,9 @@ int vhca_mr_create(struct vhca_pd *pd, uint64_t start, uint64_t length, uint64_t
 	uint32_t access, struct vhca_mr **mr);
 int vhca_mr_rereg(struct vhca_mr *mr, uint32_t flags, struct vhca_pd *pd, uint64_t start,
 	uint64_t length, uint64_t iova, uint32_t access);
+/* Brings in pages of a registration on demand. */
+int vhca_mr_advise(
+	struct vhca_pd *pd, uint32_t lkey, uint64_t addr, uint64_t length, bool writable);
 int vhca_uar_create(struct vhca_context *context, struct vhca_uar **uar);
 int vhca_channel_create(
 	struct vhca_context *context, int *program_fd, struct vhca_channel **channel);

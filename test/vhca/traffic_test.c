@@ -3,10 +3,12 @@
 
 #include "pair.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static const uint32_t sizes[] = {0, 1, 31, 32, 33, 64, 65, 256, 4096, 1 << 20};
@@ -478,6 +480,60 @@ static void between_devices(void **state)
 	pair_close(&there);
 }
 
+/* Memory on demand: one registration stands for all addresses, and its pages come when they are used
+ * or advised. */
+static void memory_on_demand(void **state)
+{
+	const unsigned int access =
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND;
+	struct pair_conf conf = {.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ};
+	const size_t size = 1 << 20;
+	struct ibv_sge advised;
+	struct ibv_mr *all, *own;
+	struct side saved;
+	struct pair pair;
+	uint8_t *memory;
+
+	(void)state;
+	pair_open(&pair, &conf);
+	memory = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	all = ibv_reg_mr(pair.pd, NULL, SIZE_MAX, access);
+	own = ibv_reg_mr(pair.pd, memory, 2 * size, access);
+	assert_non_null(all);
+	assert_non_null(own);
+	saved = pair.b;
+	pair.b.memory = memory;
+	pair.b.mr = all;
+	fill(pair.a.memory, 4096, 3);
+	post_recv(&pair.b, 1, 5000, 4096);
+	post_send(&pair.a, 1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 4096, NULL, 0);
+	expect_wc(pair.a.send_cq, 1, IBV_WC_SUCCESS);
+	expect_wc(pair.b.recv_cq, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(memory + 5000, pair.a.memory, 4096);
+	memset(pair.a.memory, 0, 4096);
+	pair.b.mr = own;
+	post_send(&pair.a, 2, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, 0, 4096, &pair.b, 5000);
+	expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
+	assert_memory_equal(memory + 5000, pair.a.memory, 4096);
+
+	advised = (struct ibv_sge){(uintptr_t)memory + size, (uint32_t)size, own->lkey};
+	assert_int_equal(ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+				 IBV_ADVISE_MR_FLAG_FLUSH, &advised, 1),
+		0);
+	advised.lkey ^= 1;
+	assert_int_equal(
+		ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &advised, 1), ENOENT);
+	advised.lkey = pair.a.mr->lkey; /* pinned */
+	assert_int_equal(
+		ibv_advise_mr(pair.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &advised, 1), EINVAL);
+	pair.b = saved;
+	assert_int_equal(ibv_dereg_mr(all), 0);
+	assert_int_equal(ibv_dereg_mr(own), 0);
+	assert_int_equal(munmap(memory, 2 * size), 0);
+	pair_close(&pair);
+}
+
 enum { ROUND_TRIPS = 2000 };
 
 static void *pong(void *arg)
@@ -539,6 +595,7 @@ int main(void)
 		cmocka_unit_test(reset_starts_anew),
 		cmocka_unit_test(unreliable_connection),
 		cmocka_unit_test(between_devices),
+		cmocka_unit_test(memory_on_demand),
 		cmocka_unit_test(busy_pollers_do_not_starve_the_engine),
 	};
 
