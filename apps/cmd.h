@@ -62,6 +62,20 @@ int cannot(const char *fmt, ...) printf_like(1, 2);
 /* The line that says how a run is going: rewritten in place on a terminal, else a line each. */
 void say_live(const char *fmt, ...) printf_like(1, 2);
 
+/* Takes the place of standard streams that are closed, so that no file that is opened later is
+ * mistaken for one of them. Returns 0, or a status where there is no standard output. */
+int streams_open(void);
+
+/* Whether all that was printed on standard output could be written; says once why it could not: by
+ * `err`, where a step is known to have failed with it. Returns 0 or STATUS_CANNOT. */
+int output_check(int err);
+
+/* Says why `what` could not be written, by errno's value. */
+int cannot_write(const char *what, int err);
+
+/* "1 message", "2 messages". */
+const char *plural(uint64_t n, const char *noun, char text[64]);
+
 /* What the library logs. Once an error has been told, the errors that follow from it while it
  * unwinds are not: say_library_again() ends that. */
 void say_library(int level, const char *sentence, void *arg);
@@ -109,6 +123,9 @@ enum { OPTIONS_OK = -1 };
  * without such a part gives NULL. */
 int options_parse(const struct command *command, int argc, char **argv, void *conf, uint64_t *given,
 	char ***rest);
+
+/* Takes a value as options_parse() does; `called` is what a sentence calls the option. */
+int option_take(const struct option *option, const char *called, const char *text, void *conf);
 
 /* Whether the option of this name is among the given ones. */
 bool option_given(const struct command *command, uint64_t given, const char *name);
@@ -170,5 +187,6 @@ int program_find(const char *name, struct program *program);
 int cmd_msgrate(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_vhca(int argc, char **argv);
+int cmd_vhca_status(int argc, char **argv);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 json_t *json_number(double value)
@@ -49,9 +50,33 @@ int json_open(struct json_sink *sink, const char *path)
 	return 0;
 }
 
+/* The errno of the first step that failed, or 0. */
+static int write_object(FILE *file, const json_t *root)
+{
+	errno = 0;
+	if (json_dumpf(root, file, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) ||
+		fputc('\n', file) == EOF || fflush(file))
+		return errno ? errno : EIO;
+	return 0;
+}
+
+/* What an older and longer result had behind this one goes. */
+static int close_file(FILE *file, int err)
+{
+	struct stat info;
+
+	/* A pipe or a device has nothing to cut. */
+	if (!err && !fstat(fileno(file), &info) && S_ISREG(info.st_mode) &&
+		ftruncate(fileno(file), ftell(file)))
+		err = errno;
+	if (fclose(file) && !err)
+		err = errno;
+	return err;
+}
+
 int json_finish(struct json_sink *sink, json_t *root)
 {
-	int failed;
+	int err;
 
 	if (!sink->path) {
 		json_decref(root);
@@ -61,20 +86,14 @@ int json_finish(struct json_sink *sink, json_t *root)
 		json_abandon(sink);
 		return cannot("the JSON cannot be made: there is no memory; free some");
 	}
-	failed = json_dumpf(root, sink->file, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
-	failed |= fputc('\n', sink->file) == EOF;
-	failed |= fflush(sink->file);
+	err = write_object(sink->file, root);
 	json_decref(root);
-	if (sink->file != stdout) {
-		/* Fails where the path is no regular file, where there is nothing to cut either. */
-		failed |= ftruncate(fileno(sink->file), ftell(sink->file)) && errno != EINVAL;
-		failed |= fclose(sink->file);
-	}
+	if (sink->file != stdout)
+		err = close_file(sink->file, err);
 	sink->file = NULL;
-	if (failed)
-		return cannot("%s: the JSON could not be written whole: %s; make room there",
-			strcmp(sink->path, "-") ? sink->path : "standard output", strerror(errno));
-	return 0;
+	if (!strcmp(sink->path, "-"))
+		return output_check(err);
+	return err ? cannot_write(sink->path, err) : 0;
 }
 
 void json_abandon(struct json_sink *sink)

@@ -21,12 +21,14 @@ static const struct unit size_units[] = {
 	{"", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
 static const struct unit time_units[] = {
 	{"", 1000000000}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
+static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
 
 static const struct unit *units_of(enum value value)
 {
 	switch (value) {
 	case VALUE_SIZE: return size_units;
 	case VALUE_TIME: return time_units;
+	case VALUE_POW2: return no_units;
 	default: return count_units;
 	}
 }
@@ -86,6 +88,7 @@ static void describe(const struct option *option, char *text, size_t size)
 {
 	char low[32], high[32];
 	const char *kind = "a count", *units = " (k, M, G are units)";
+	bool large = option->high >= 1000;
 
 	if (option->value == VALUE_WORD) {
 		size_t n = 0;
@@ -95,27 +98,28 @@ static void describe(const struct option *option, char *text, size_t size)
 		return;
 	}
 	if (option->value == VALUE_POW2)
-		kind = "a power of two";
+		kind = "a power of two", units = " (without a unit)", large = true;
 	else if (option->value == VALUE_SIZE)
-		kind = "a size", units = " (KiB, MiB, GiB are units)";
+		kind = "a size", units = " (KiB, MiB, GiB are units; bytes when bare)",
+		large = true;
 	else if (option->value == VALUE_TIME)
 		kind = "a time", units = " (us, ms, s are units; seconds when bare)";
 	format_value(option, option->low, low, sizeof(low));
 	format_value(option, option->high, high, sizeof(high));
-	snprintf(text, size, "%s from %s to %s%s", kind, low, high,
-		option->high >= 1000 ? units : "");
+	snprintf(text, size, "%s from %s to %s%s", kind, low, high, large ? units : "");
 }
 
-static int bad_value(const struct option *option, const char *text, const char *why)
+static int bad_value(
+	const struct option *option, const char *called, const char *text, const char *why)
 {
 	char range[160];
 
 	describe(option, range, sizeof(range));
-	return usage_error(
-		"option --%s cannot be \"%.80s\": %s; give %s", option->name, text, why, range);
+	return usage_error("%s cannot be \"%.80s\": %s; give %s", called, text, why, range);
 }
 
-static int take_word(const struct option *option, const char *text, int64_t *value)
+static int take_word(
+	const struct option *option, const char *called, const char *text, int64_t *value)
 {
 	size_t length = strlen(text);
 	const char *word = option->words;
@@ -126,12 +130,13 @@ static int take_word(const struct option *option, const char *text, int64_t *val
 		if (n == length && !memcmp(word, text, n))
 			return 0;
 		if (!word[n])
-			return bad_value(option, text, "there is no such one");
+			return bad_value(option, called, text, "there is no such one");
 		word += n + 1;
 	}
 }
 
-static int take_number(const struct option *option, const char *text, int64_t *value)
+static int take_number(
+	const struct option *option, const char *called, const char *text, int64_t *value)
 {
 	const char *why = parse_number(text, units_of(option->value), value);
 
@@ -141,10 +146,10 @@ static int take_number(const struct option *option, const char *text, int64_t *v
 		why = "it is too large";
 	if (!why && option->value == VALUE_POW2 && (*value & (*value - 1)))
 		why = "it is no power of two";
-	return why ? bad_value(option, text, why) : 0;
+	return why ? bad_value(option, called, text, why) : 0;
 }
 
-static int take_value(const struct option *option, const char *text, void *conf)
+int option_take(const struct option *option, const char *called, const char *text, void *conf)
 {
 	void *place = (char *)conf + option->offset;
 
@@ -152,11 +157,9 @@ static int take_value(const struct option *option, const char *text, void *conf)
 	case VALUE_FLAG: *(bool *)place = true; return 0;
 	case VALUE_TEXT:
 		*(const char **)place = text;
-		return *text ? 0
-			     : usage_error("option --%s cannot be empty: give %s", option->name,
-				       option->arg);
-	case VALUE_WORD: return take_word(option, text, place);
-	default: return take_number(option, text, place);
+		return *text ? 0 : usage_error("%s cannot be empty: give %s", called, option->arg);
+	case VALUE_WORD: return take_word(option, called, text, place);
+	default: return take_number(option, called, text, place);
 	}
 }
 
@@ -186,7 +189,7 @@ static int print_help(const struct command *command)
 	for (size_t i = 0; i < command->n_options; i++)
 		print_option(&command->options[i]);
 	printf("  %-24s %s\n\n%s", "--help", "this text", command->more);
-	return fflush(stdout) ? STATUS_CANNOT : STATUS_DONE;
+	return STATUS_DONE;
 }
 
 /* ---- the command line ---- */
@@ -216,6 +219,7 @@ static int take_option(
 	int i = find_option(command, name, length);
 	const struct option *option = &command->options[i];
 	const char *text = equals ? equals + 1 : NULL;
+	char called[64];
 
 	*used = 1;
 	if (i < 0)
@@ -235,7 +239,8 @@ static int take_option(
 			return usage_error("option --%s has no value: give %s behind it",
 				option->name, option->arg);
 	}
-	return take_value(option, text, conf);
+	snprintf(called, sizeof(called), "option --%s", option->name);
+	return option_take(option, called, text, conf);
 }
 
 int options_parse(const struct command *command, int argc, char **argv, void *conf, uint64_t *given,
@@ -249,6 +254,10 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 	for (int i = 1; i < argc; i += used) {
 		if (!strcmp(argv[i], "--help"))
 			return print_help(command);
+		if (!strcmp(argv[i], "-h"))
+			return usage_error(
+				"argument \"-h\" is not expected here: options have long "
+				"names; --help is this one's");
 		if (rest && !strcmp(argv[i], "--")) {
 			*rest = argv + i + 1;
 			break;

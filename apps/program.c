@@ -129,6 +129,20 @@ static uint64_t offset_of(const struct image *image, const Elf64_Ehdr *head, uin
 	return UINT64_MAX;
 }
 
+/* Whether the file has all that its program headers say. */
+static bool is_whole(const struct image *image, const Elf64_Ehdr *head)
+{
+	for (size_t i = 0; i < head->e_phnum; i++) {
+		const Elf64_Phdr *header = segment(image, head, i);
+
+		if (!header ||
+			(header->p_type == PT_LOAD &&
+				!image_at(image, header->p_offset, header->p_filesz)))
+			return false;
+	}
+	return true;
+}
+
 /* What a dynamic section says that matters here. */
 struct dynamic {
 	bool has_soname; /* a shared object: the dynamic linker itself, run by name */
@@ -170,16 +184,20 @@ static int check_elf(const char *path, const struct image *image, struct program
 	struct dynamic dynamic = {0};
 	bool interpreted = false;
 
-	if (!head || head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_machine != OWN_MACHINE)
+	if (!head)
+		return refused(path, "it is cut short", "copy or build it again");
+	if (head->e_ident[EI_CLASS] != ELFCLASS64 || head->e_machine != OWN_MACHINE)
 		return refused(path,
 			"it is a program for another kind of machine than the emulator",
 			"build it for this one, 64-bit");
+	if (!is_whole(image, head))
+		return refused(path, "it is cut short", "copy or build it again");
 	for (size_t i = 0; i < head->e_phnum; i++) {
 		const Elf64_Phdr *header = segment(image, head, i);
 
-		if (header && header->p_type == PT_INTERP)
+		if (header->p_type == PT_INTERP)
 			interpreted = true;
-		if (header && header->p_type == PT_DYNAMIC)
+		if (header->p_type == PT_DYNAMIC)
 			look_at_dynamic(image, head, header, &dynamic);
 	}
 	if (!interpreted && !dynamic.has_soname)
@@ -252,9 +270,15 @@ static int check_file(char *path, size_t size, struct program *program)
 int program_find(const char *name, struct program *program)
 {
 	char path[PATH_MAX];
-	int err = search(name, program->path, sizeof(program->path)), status = 1;
+	int err, status = 1;
 
 	program->sanitizer[0] = '\0';
+	if (!*name) {
+		say("\"\" cannot be run: the name of a command is not empty; give a path or a name "
+		    "along PATH");
+		return STATUS_NO_COMMAND;
+	}
+	err = search(name, program->path, sizeof(program->path));
 	if (err == -ENOENT || err == -ENOTDIR) {
 		say("%s cannot be run: there is no such command; give a path or a name along PATH",
 			name);

@@ -2,6 +2,7 @@
  */
 #include "cmd.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <unistd.h>
@@ -84,6 +85,61 @@ void say_live(const char *fmt, ...)
 	line_open = fmt && terminal;
 	pthread_mutex_unlock(&lock);
 }
+
+/* ---- the standard streams ---- */
+
+int streams_open(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) >= 0)
+			continue;
+		if (fd == STDOUT_FILENO)
+			return cannot_write("standard output", EBADF);
+		/* The lowest that is free is this one: those below are open by now. */
+		if (open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
+			return cannot(
+				"standard streams are closed and /dev/null cannot be opened: %s; "
+				"redirect them",
+				strerror(errno));
+	}
+	return 0;
+}
+
+int cannot_write(const char *what, int err)
+{
+	const char *remedy = "see that it can be written to";
+
+	if (err == EBADF)
+		return cannot("%s cannot be written to: it is closed; redirect it to a file or to "
+			      "/dev/null",
+			what);
+	if (err == ENOSPC || err == EDQUOT)
+		remedy = "make room there";
+	else if (err == EFBIG)
+		remedy = "raise ulimit -f";
+	return cannot("%s could not be written whole: %s; %s", what, strerror(err), remedy);
+}
+
+int output_check(int err)
+{
+	static bool told;
+
+	errno = 0;
+	if (!fflush(stdout) && !ferror(stdout) && !err)
+		return 0;
+	if (!told)
+		cannot_write("standard output", err ? err : errno ? errno : EIO);
+	told = true;
+	return STATUS_CANNOT;
+}
+
+const char *plural(uint64_t n, const char *noun, char text[64])
+{
+	snprintf(text, 64, "%llu %s%s", (unsigned long long)n, noun, n == 1 ? "" : "s");
+	return text;
+}
+
+/* ---- the library's ---- */
 
 static void say_locked(const char *fmt, ...) printf_like(1, 2);
 static void say_locked(const char *fmt, ...)

@@ -45,6 +45,8 @@ static void print_usage(FILE *out)
 	fputs("usage: verbena SUBCOMMAND [options] [-- COMMAND]\n\n", out);
 	for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++)
 		fprintf(out, "  verbena %-10s %s\n", subcommands[i].name, subcommands[i].help);
+	fprintf(out, "  verbena %-10s %s\n", "help",
+		"this text; help SUBCOMMAND is SUBCOMMAND --help");
 	fprintf(out, "  verbena %-10s %s\n", "--version", "the version");
 	fputs(examples, out);
 }
@@ -89,42 +91,85 @@ static char **copy_arguments(int argc, char **argv)
 
 static int run_subcommand(size_t i, int argc, char **argv)
 {
-	int status;
+	int status = 0;
 
 	say_as(subcommands[i].name);
-	if (subcommands[i].uses_library)
+	/* `verbena vhca` hands its streams to the command as they are. */
+	if (subcommands[i].uses_library) {
+		status = streams_open();
 		argc = split_library_options(argc, argv);
+	}
 	if (argc < 0)
 		return cannot("the arguments cannot be read: there is no memory; free some");
-	status = subcommands[i].run(argc, argv);
+	if (!status)
+		status = subcommands[i].run(argc, argv);
 	free(library_argv);
 	return status;
 }
 
+static int find_subcommand(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(subcommands); i++)
+		if (!strcmp(name, subcommands[i].name))
+			return (int)i;
+	return -1;
+}
+
+static int no_subcommand(const char *name)
+{
+	if (!strcmp(name, "-h"))
+		return usage_error("argument \"-h\" is not expected here: options have long names; "
+				   "--help is this one's");
+	return usage_error("there is no subcommand \"%.80s\": verbena --help lists them", name);
+}
+
+/* What is no subcommand: help and the version. */
+static int run_word(int argc, char **argv)
+{
+	static char help_option[] = "--help";
+	bool help = !strcmp(argv[1], "help"), version = !strcmp(argv[1], "--version");
+
+	if (help && argc == 3) {
+		int i = find_subcommand(argv[2]);
+
+		if (i < 0)
+			return no_subcommand(argv[2]);
+		return subcommands[i].run(2, (char *[]){argv[2], help_option, NULL});
+	}
+	if (!help && !version && strcmp(argv[1], "--help"))
+		return no_subcommand(argv[1]);
+	if (argc > 2)
+		return usage_error("argument \"%.80s\" is not expected behind %s: leave it out",
+			argv[help ? 3 : 2], argv[1]);
+	if (version)
+		printf("verbena %s\n", vbn_version());
+	else
+		print_usage(stdout);
+	return STATUS_DONE;
+}
+
+static int run(int argc, char **argv)
+{
+	int i;
+
+	if (argc < 2) {
+		print_usage(stderr);
+		return STATUS_USAGE;
+	}
+	i = find_subcommand(argv[1]);
+	return i < 0 ? run_word(argc, argv) : run_subcommand((size_t)i, argc - 1, argv + 1);
+}
+
 int main(int argc, char **argv)
 {
-	int status = -1;
+	int status;
 
 	cmd_started_ns = now_ns();
 	cmd_argv = copy_arguments(argc, argv);
 	if (!cmd_argv)
 		return cannot("the arguments cannot be read: there is no memory; free some");
-	if (argc < 2) {
-		print_usage(stderr);
-		status = STATUS_USAGE;
-	} else if (!strcmp(argv[1], "--version")) {
-		printf("verbena %s\n", vbn_version());
-		status = STATUS_DONE;
-	} else if (!strcmp(argv[1], "--help")) {
-		print_usage(stdout);
-		status = STATUS_DONE;
-	}
-	for (size_t i = 0; status < 0 && i < ARRAY_SIZE(subcommands); i++)
-		if (!strcmp(argv[1], subcommands[i].name))
-			status = run_subcommand(i, argc - 1, argv + 1);
-	if (status < 0)
-		status = usage_error(
-			"there is no subcommand \"%.80s\": verbena --help lists them", argv[1]);
+	status = run(argc, argv);
 	free(cmd_argv);
-	return status;
+	/* What failed already keeps its status. */
+	return output_check(0) && status == STATUS_DONE ? STATUS_CANNOT : status;
 }

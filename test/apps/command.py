@@ -81,7 +81,7 @@ class CommandTest(unittest.TestCase):
         """Standard error is one sentence, of the command, with these words."""
         lines = answer.err.splitlines()
         self.assertEqual(len(lines), 1, answer)
-        self.assertRegex(lines[0], r"^verbena [a-z]+: .+", answer)
+        self.assertRegex(lines[0], r"^verbena( [a-z]+)?: .+", answer)
         for word in words:
             self.assertIn(word, lines[0], answer)
 

@@ -2,7 +2,7 @@
 """usage_test.py - bad input gets one sentence and the right exit status; help and version are there"""
 import os
 
-from command import CANNOT, DONE, USAGE, CommandTest, main, verbena
+from command import CANNOT, DONE, USAGE, VERBENA, CommandTest, main, run, strict_json, tempfile, verbena
 
 
 class Help(CommandTest):
@@ -19,12 +19,68 @@ class Help(CommandTest):
         self.status(answer, DONE)
         self.assertRegex(answer.out, r"^verbena \d+\.\d+\.\d+\n$")
 
+    def test_help_as_a_word(self):
+        self.assertEqual(verbena("help").out, verbena("--help").out)
+        for subcommand in ("msgrate", "devices", "vhca"):
+            self.assertEqual(verbena("help", subcommand).out, verbena(subcommand, "--help").out)
+        for args, words in ((["help", "fly"], ['"fly"']), (["help", "msgrate", "x"], ['"x"', "help"]),
+                            (["--version", "x"], ['"x"', "--version"]), (["--help", "x"], ['"x"', "--help"])):
+            answer = verbena(*args)
+            self.status(answer, USAGE)
+            self.sentence(answer, *words)
+
+    def test_short_option(self):
+        for args in (["-h"], ["msgrate", "-h"], ["devices", "-h"], ["vhca", "-h"]):
+            answer = verbena(*args)
+            self.status(answer, USAGE)
+            self.sentence(answer, '"-h"', "--help")
+
     def test_subcommands(self):
         self.status(verbena(), USAGE)
         self.status(verbena("--help"), DONE)
         answer = verbena("fly")
         self.status(answer, USAGE)
         self.assertIn('"fly"', answer.err)
+
+
+class Output(CommandTest):
+    """Given a standard output that cannot be written to, then there is a sentence, and no success."""
+
+    COMMANDS = (["--help"], ["--version"], ["help"], ["msgrate", "--help"], ["devices", "--json", "-"],
+                ["msgrate", "--device", "vhca", "--iters", "1000"],
+                ["msgrate", "--device", "vhca", "--iters", "1000", "--json", "-"])
+
+    def through_shell(self, redirection, command):
+        return run(["sh", "-c", f'"$@" {redirection}', "sh", VERBENA, *command])
+
+    def told(self, answer, *words):
+        self.status(answer, CANNOT)
+        told = [line for line in answer.err.splitlines() if "standard output" in line]
+        self.assertEqual(len(told), 1, answer)
+        for word in words:
+            self.assertIn(word, told[0], answer)
+
+    def test_full(self):
+        for command in self.COMMANDS:
+            self.told(self.through_shell(">/dev/full", command), "No space left", "make room")
+
+    def test_closed(self):
+        for command in self.COMMANDS:
+            self.told(self.through_shell(">&-", command), "is closed", "redirect it")
+
+    def test_full_file(self):
+        answer = verbena("devices", "--json", "/dev/full")
+        self.status(answer, CANNOT)
+        self.assertIn("/dev/full could not be written whole: No space left on device; make room there", answer.err)
+
+    def test_closed_standard_error(self):
+        """Given no standard error, then the sentences do not end up in the file that gets its number."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "result.json")
+            answer = self.through_shell("2>&- <&-", ["msgrate", "--device", "vhca", "--iters", "1000", "--json", path])
+            self.status(answer, DONE)
+            with open(path, encoding="utf-8") as file:
+                strict_json(file.read())
 
 
 class Options(CommandTest):
@@ -63,6 +119,9 @@ class Options(CommandTest):
         self.refused("msgrate", "--duration", "nan", words=["--duration", "not a number"])
         self.refused("msgrate", "--duration", "5m", words=["--duration", "unit"])
         self.refused("msgrate", "--size", "64K", words=["--size", "KiB"])
+        self.refused("msgrate", "--size", "3K", words=["--size", "KiB, MiB, GiB are units"])
+        self.refused("msgrate", "--tx-depth", "1k", words=["--tx-depth", "unit", "without a unit"])
+        self.refused("msgrate", "--duration", "5min", words=["--duration", "us, ms, s are units"])
         self.refused("msgrate", "--size", "0.3", words=["--size", "fraction"])
         self.refused("msgrate", "--size", "99999999999999999999GiB", words=["--size"])
         self.refused("msgrate", "--mtu", "1500", words=["--mtu", "power of two", "256", "4096"])
