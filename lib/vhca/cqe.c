@@ -231,6 +231,44 @@ void vhca_gather(uint8_t *to, const struct vhca_message *message)
 	}
 }
 
+/* `n` bytes of the message from `offset` on. */
+void vhca_gather_part(uint8_t *to, const struct vhca_message *message, uint32_t offset, uint32_t n)
+{
+	for (uint32_t i = 0; n; i++) {
+		const struct vhca_sge *sge = &message->sge[i];
+		uint32_t part;
+
+		if (offset >= sge->length) {
+			offset -= sge->length;
+			continue;
+		}
+		part = min(sge->length - offset, n);
+		vhca_memory_read(to, sge->addr + offset, part);
+		to += part;
+		n -= part;
+		offset = 0;
+	}
+}
+
+void vhca_scatter_part(
+	const struct vhca_message *message, uint32_t offset, const uint8_t *from, uint32_t n)
+{
+	for (uint32_t i = 0; n; i++) {
+		const struct vhca_sge *sge = &message->sge[i];
+		uint32_t part;
+
+		if (offset >= sge->length) {
+			offset -= sge->length;
+			continue;
+		}
+		part = min(sge->length - offset, n);
+		vhca_memory_write(sge->addr + offset, from, part);
+		from += part;
+		n -= part;
+		offset = 0;
+	}
+}
+
 /* The first half of a CQE of 64 bytes, or of one of 128. */
 static uint8_t scatter_inline(const struct vhca_cq *cq, uint8_t *slot, struct body *body,
 	const struct vhca_message *message)
@@ -330,6 +368,7 @@ void vhca_cq_arm(struct vhca_cq *cq)
 			record >> 28 & 3, ((record >> 28) + 1) & 3);
 	cq->arm = record & MLX5_CQ_DB_REQ_NOT_SOL ? VHCA_ARMED_SOLICITED : VHCA_ARMED;
 	latest = cq->arm == VHCA_ARMED ? cq->pi : cq->solicited_pi;
-	if (((latest - record) & 0xffffff) - 1 < 0x7fffff)
+	if (((latest - record) & 0xffffff) - 1 < 0x7fffff &&
+		latest - cq->event_pi - 1 < 0x7fffffff) /* and it has not been told */
 		tell(cq);
 }

@@ -14,6 +14,9 @@ static struct vhca_device devices[VHCA_MAX_DEVICES];
 static int n_devices;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* The first of the GIDs that are the port's address. */
+enum { ADDRESS_GID = 2 };
+
 /* ---- addresses ---- */
 
 /* The options' address, then `index` more; IPv4 is mapped into IPv6. */
@@ -85,16 +88,35 @@ struct vhca_device *vhca_find_device(const uint8_t gid[16])
 
 /* ---- devices ---- */
 
-static const struct vhca_wire_ops *const wires[] = {&vhca_wire_loopback};
-
-static struct vhca_wire *make_wire(struct vhca_device *device, const char *name)
+void vhca_device_address(const struct vhca_device *device, uint8_t address[16])
 {
+	memcpy(address, device->gids[ADDRESS_GID].raw, 16);
+}
+
+void vhca_device_move(struct vhca_device *device, const uint8_t address[16])
+{
+	set_gids(device, address);
+}
+
+static const struct vhca_wire_ops *const wires[] = {&vhca_wire_loopback, &vhca_wire_udp};
+
+static bool is_named(const char *text, const char *name)
+{
+	size_t length = strlen(name);
+
+	return !strncmp(text, name, length) && (!text[length] || text[length] == ':');
+}
+
+/* What cannot be had, after a sentence about it, leaves the device with the QPs of its process. */
+static struct vhca_wire *make_wire(struct vhca_device *device, const char *text)
+{
+	const char *argument = strchr(text, ':');
+	struct vhca_wire *wire = NULL;
+
 	for (size_t i = 0; i < ARRAY_SIZE(wires); i++)
-		if (!strcmp(name, wires[i]->name))
-			return wires[i]->create(device);
-	log_warning("vhca: %s has no wire \"%s\"; it uses \"%s\": set VHCA_WIRE to that",
-		device->name, name, wires[0]->name);
-	return wires[0]->create(device);
+		if (is_named(text, wires[i]->name))
+			wire = wires[i]->create(device, argument ? argument + 1 : "");
+	return wire ? wire : vhca_wire_loopback.create(device, "");
 }
 
 static int make_device(int index, const struct vhca_options *options)

@@ -165,8 +165,8 @@ struct vhca_cq {
 	bool ignore_overrun;
 	const __be32 *db;
 	struct vhca_session *session; /* of compression; NULL: CQEs are written one by one */
-	uint32_t solicited_pi; /* `pi` behind the last solicited or error CQE */
-	uint8_t fired_sn;  /* 4 and its sequence number, once one has fired; 0 */
+	uint32_t solicited_pi;        /* `pi` behind the last solicited or error CQE */
+	uint8_t fired_sn;             /* 4 and its sequence number, once one has fired; 0 */
 	uint32_t arm_ci;
 	uint32_t arm_seen; /* the arm record that was acted upon */
 	/* An armed CQ tells after so many entries since it last did, or so long after the first;
@@ -197,6 +197,14 @@ struct vhca_srq {
 	struct vhca_srq_attr attr;
 };
 
+/* The receive WQE that a message consumes. */
+struct vhca_receive {
+	uint16_t index;     /* what the CQE reports */
+	uint16_t next;      /* SRQ: the WQE behind it in the program's chain */
+	const uint8_t *wqe; /* its data segments, in the program's memory */
+	uint32_t n_segments;
+};
+
 struct vhca_qp {
 	struct vhca_object object;
 	/* what a send touches */
@@ -224,6 +232,10 @@ struct vhca_qp {
 	struct vhca_cq *recv_cq;
 	struct vhca_srq *srq;
 	uint32_t access;
+	bool part_held; /* of a message of several packets, some have come */
+	struct vhca_receive part;
+	uint32_t datagram_psn;
+	struct vhca_flow *flow; /* on a wire of packets; NULL: nothing has gone that way */
 	/* waiting for a timer */
 	uint64_t deadline; /* clock_cycles(); 0: not waiting */
 	uint8_t rnr_tries, transport_tries;
@@ -259,9 +271,9 @@ struct vhca_tables {
 	uint8_t *variant; /* by key index: the low byte of the last key */
 	uint32_t next_pdn;
 	struct vhca_link pages;
-	struct vhca_link active;  /* QPs with send WQEs to execute or flush */
-	struct vhca_link waiting; /* QPs with a deadline */
-	struct vhca_link errored; /* QPs whose receive WQEs are flushed as they are posted */
+	struct vhca_link active;    /* QPs with send WQEs to execute or flush */
+	struct vhca_link waiting;   /* QPs with a deadline */
+	struct vhca_link errored;   /* QPs whose receive WQEs are flushed as they are posted */
 	struct vhca_link sessions;  /* CQs with a compression session to end */
 	struct vhca_link moderated; /* armed CQs with an event deadline */
 };
@@ -394,13 +406,41 @@ bool vhca_requester_lost(uintptr_t address);
 
 /* Executes send WQEs, or flushes them in ERR; returns how many. */
 unsigned int vhca_requester_run(struct vhca_qp *qp);
+/* min_rnr_timer's code. */
+uint64_t vhca_rnr_ns(uint8_t timer);
+
+/* A send WQE that a wire has taken and not completed. It is decoded again whenever its data is
+ * needed: it lies in the ring until it completes. */
+struct vhca_request {
+	uint16_t index;     /* of its first WQEBB */
+	uint8_t opcode;     /* MLX5_OPCODE_* */
+	uint8_t n_segments; /* ds */
+	bool signalled;
+	bool answered;    /* `answer` goes into its CQE */
+	uint8_t syndrome; /* it fails when all before it are done */
+	uint32_t length;
+	uint32_t psn, n_psn; /* first packet, and how many; a NOP has none */
+	uint8_t answer[32];
+};
+
+/* What the WQE at `index` asks for by now, until the next such call; or a syndrome. */
+uint8_t vhca_requester_load(
+	struct vhca_qp *qp, uint16_t index, const struct vhca_message **message);
+void vhca_requester_complete(struct vhca_qp *qp, const struct vhca_request *request);
+/* All before it have completed; those behind it are flushed. */
+void vhca_requester_error(
+	struct vhca_qp *qp, const struct vhca_request *request, uint8_t syndrome, uint8_t vendor);
+
 /* Flushes receive WQEs of a QP in ERR; returns how many. */
 unsigned int vhca_responder_flush(struct vhca_qp *qp);
 
 /* ---- responder.c ---- */
 
-/* Does what a message asks of `qp`, which is its addressee and ready. */
+/* Does what a message asks of `qp`, which is its addressee and ready. Of a message in packets,
+ * message->qp is the addressee too. */
 struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message);
+/* The rest of a message will not come: its receive WQE is as if it had not been taken. */
+void vhca_responder_release(struct vhca_qp *qp);
 /* Takes a datagram, or drops and counts it. */
 void vhca_receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
 	const struct vhca_datagram *datagram);
@@ -437,6 +477,26 @@ void vhca_cq_period_over(struct vhca_cq *cq);
 /* The program may have armed the CQ. */
 void vhca_cq_arm(struct vhca_cq *cq);
 void vhca_gather(uint8_t *to, const struct vhca_message *message);
+/* `n` bytes of a message's list from `offset` on: all within its length. */
+void vhca_gather_part(uint8_t *to, const struct vhca_message *message, uint32_t offset, uint32_t n);
+void vhca_scatter_part(
+	const struct vhca_message *message, uint32_t offset, const uint8_t *from, uint32_t n);
+
+/* ---- flow.c ---- */
+
+/* The QP fails: what a wire has taken and not completed is the ring's again. */
+void vhca_flow_abandon(struct vhca_qp *qp);
+/* The memory of one of these has gone: it fails in its turn. */
+void vhca_flow_lost(struct vhca_qp *qp, uint16_t index);
+/* The QP is reset or ends. */
+void vhca_flow_end(struct vhca_qp *qp);
+
+/* ---- device.c ---- */
+
+/* The port's IP address; IPv4 is mapped into IPv6. */
+void vhca_device_address(const struct vhca_device *device, uint8_t address[16]);
+/* It has another one, with GIDs made of it: before any program has seen it. */
+void vhca_device_move(struct vhca_device *device, const uint8_t address[16]);
 
 /* ---- fault.c ---- */
 
@@ -444,6 +504,8 @@ enum vhca_fault_kind { VHCA_FAULT_NONE, VHCA_FAULT_DROP, VHCA_FAULT_DOUBLE, VHCA
 
 extern bool vhca_fault_any; /* set once, before the engine runs */
 void vhca_fault_parse(const char *spec);
+/* disturb.c: a word about packets; false if it is none. */
+bool vhca_disturb_word(const char *word);
 /* What is to happen to the SEND that is about to be delivered; and that it has been, which counts
  * it. */
 enum vhca_fault_kind vhca_fault_message(const struct vhca_message *message);

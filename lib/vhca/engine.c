@@ -8,6 +8,7 @@
 #include "vhca/device.h"
 #include "vhca/guard.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -17,7 +18,7 @@
 
 enum {
 	CLOCK_OFFSET = 0,
-	SPIN_NS = 30 * 1000,           /* of empty sweeps before the core is offered to others */
+	SPIN_NS = 30 * 1000, /* of empty sweeps before the core is offered to others */
 	SETTLE_NS = 20 * 1000 * 1000,
 	SETTLE_NAP_NS = 20 * 1000,
 	YIELD_NS = 100 * 1000,         /* ... before the thread sleeps */
@@ -45,8 +46,10 @@ static struct {
 				 */
 	uint64_t last_clock_page;
 	uint64_t last_watch;
-	bool watch; /* in this sweep */
+	bool watch;        /* in this sweep */
 	uint64_t n_sweeps; /* under the lock of any device */
+	struct pollfd inputs[VHCA_MAX_DEVICES];
+	nfds_t n_inputs;
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Core clock ticks are cycles scaled by a 64.64 factor. */
@@ -220,11 +223,16 @@ static unsigned int sweep_timers(int n_devices, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
+	engine.next_deadline = UINT64_MAX; /* what is set meanwhile counts as well */
 	for (int i = 0; i < n_devices; i++) {
+		struct vhca_wire *wire = vhca_device(i)->wire;
+
 		run_timers(vhca_device(i), now, &next);
 		run_moderation(vhca_device(i), now, &next);
+		if (wire->ops->timers)
+			wire->ops->timers(wire, now, &next);
 	}
-	engine.next_deadline = next;
+	engine.next_deadline = min(engine.next_deadline, next);
 	return 1;
 }
 
@@ -307,6 +315,23 @@ static void nap(uint64_t ns)
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
 }
 
+/* The engine's nap also ends when something comes in from outside. */
+static void doze(uint64_t ns)
+{
+	struct timespec time = {.tv_nsec = (long)ns};
+
+	ppoll(engine.inputs, engine.n_inputs, &time, NULL);
+}
+
+static void find_inputs(int n_devices)
+{
+	engine.n_inputs = 0;
+	for (int i = 0; i < n_devices; i++)
+		if (vhca_device(i)->wire->fd >= 0)
+			engine.inputs[engine.n_inputs++] =
+				(struct pollfd){.fd = vhca_device(i)->wire->fd, .events = POLLIN};
+}
+
 /* ---- for commands ---- */
 
 /* What has been rung when it is called is done when it returns, but for what waits on timers: two
@@ -375,7 +400,7 @@ static void idle(struct idle *state)
 			state->contended = late;
 		return;
 	}
-	nap(until_deadline(state->nap));
+	doze(until_deadline(state->nap));
 	state->nap =
 		min(state->nap * 2, (uint64_t)(idle_ns < IDLE_NS ? RECENT_NAP_NS : LAST_NAP_NS));
 }
@@ -406,6 +431,7 @@ static void *run(void *unused)
 	pthread_setname_np(pthread_self(), "vhca");
 	prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul);
 	ask_for_short_turns();
+	find_inputs(n_devices);
 	while (!load_acquire(&engine.stop)) {
 		if (sweep(n_devices)) {
 			state.nap = 0;

@@ -71,13 +71,14 @@ void vhca_fault_parse(const char *spec)
 		struct fault fault = {0};
 		char shown[64];
 
-		if (!*word || vhca_port_fault(word))
+		if (!*word || vhca_port_fault(word) || vhca_disturb_word(word))
 			continue;
 		snprintf(shown, sizeof(shown), "%s", word);
 		if (n_faults == MAX_FAULTS || !parse_word(word, &fault)) {
 			log_warning(
 				"vhca: fault \"%s\" is ignored: it is none of msg-drop=N, msg-double=N, msg-alter=N, "
-				"syndrome=HEX@N, port-flap=TIME and device-fatal=TIME, or one too many: correct VHCA_FAULT",
+				"syndrome=HEX@N, loss=P, reorder=P, duplicate=P, corrupt=P, delay=TIME, "
+				"port-flap=TIME and device-fatal=TIME, or one too many: correct VHCA_FAULT",
 				shown);
 			continue;
 		}

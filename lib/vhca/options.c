@@ -174,8 +174,8 @@ static const char *parse_address(struct vhca_options *options, const char *text)
 
 static const char *parse_wire(struct vhca_options *options, const char *text)
 {
-	if (strcmp(text, "loopback"))
-		return "is not a wire that exists: loopback";
+	if (strcmp(text, "loopback") && strcmp(text, "udp"))
+		return "is not a wire that exists: loopback or udp";
 	snprintf(options->wire, sizeof(options->wire), "%s", text);
 	return NULL;
 }
@@ -212,7 +212,7 @@ static const struct vhca_options defaults = {
 	.strict = VHCA_REPORT,
 	.seed = 1,
 	.address = "127.0.0.1",
-	.wire = "loopback",
+	.wire = "udp",
 };
 
 static const struct {

@@ -64,6 +64,7 @@ const char *const vhca_drop_names[VHCA_N_DROPS] = {
 	[VHCA_DROP_STALE_ANSWER] = "rx_stale_answer",
 	[VHCA_DROP_ADDRESS] = "rx_address",
 	[VHCA_DROP_SEND] = "tx_refused",
+	[VHCA_DROP_FAULT] = "tx_fault",
 };
 
 /* ---- opcodes ---- */
@@ -322,7 +323,7 @@ uint32_t vhca_packet_encode(const struct vhca_packet *packet, uint8_t *to)
 
 /* ---- ICRC (annex A17.3.3: fields that change on the way count as ones) ---- */
 
-enum { UDP_BYTES = 8, IPV4_BYTES = 20, IPV6_BYTES = 40, MASKED_LRH_BYTES = 8 };
+enum { UDP_BYTES = 8, IPV4_BYTES = 20, IPV6_BYTES = 40, MASKED_LRH_BYTES = 8, TIME_TO_LIVE = 64 };
 
 struct masked {
 	uint8_t lrh[MASKED_LRH_BYTES];
@@ -402,6 +403,31 @@ uint32_t vhca_icrc_of_route(const struct vhca_route *route, uint32_t size)
 	put_be16(masked.headers + ip_size + 2, VHCA_ROCE_PORT);
 	put_be16(masked.headers + ip_size + 4, udp_size);
 	return seed_of(&masked, ip_size);
+}
+
+static void put_ipv4_checksum(uint8_t *ip)
+{
+	uint32_t sum = 0;
+
+	for (int i = 0; i < IPV4_BYTES; i += 2)
+		sum += (uint32_t)ip[i] << 8 | ip[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	put_be16(ip + 10, ~(sum + (sum >> 16)));
+}
+
+void vhca_route_grh(const struct vhca_route *route, uint32_t size, uint8_t grh[40])
+{
+	uint32_t udp_size = UDP_BYTES + size + VHCA_ICRC_BYTES;
+
+	memset(grh, 0, 40);
+	if (!vhca_is_ipv4(route->dest)) {
+		fill_ipv6(grh, route, udp_size);
+		grh[7] = TIME_TO_LIVE;
+		return;
+	}
+	fill_ipv4(grh + 20, route, udp_size);
+	grh[20 + 8] = TIME_TO_LIVE;
+	put_ipv4_checksum(grh + 20);
 }
 
 uint32_t vhca_icrc(uint32_t seed, const uint8_t *packet, size_t size)

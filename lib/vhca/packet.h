@@ -102,6 +102,7 @@ enum vhca_drop {
 	VHCA_DROP_STALE_ANSWER,
 	VHCA_DROP_ADDRESS,
 	VHCA_DROP_SEND,
+	VHCA_DROP_FAULT,
 	VHCA_N_DROPS,
 };
 
@@ -161,6 +162,8 @@ static inline bool vhca_is_ipv4(const uint8_t address[16])
  * with the fields that the kernel writes for an unconnected UDP socket: DF, and 0 for the
  * identification. The same for all packets of a route and size. */
 uint32_t vhca_icrc_of_route(const struct vhca_route *route, uint32_t size);
+/* What of that IP header a datagram's receiver is shown: IPv4's is in the last 20 bytes. */
+void vhca_route_grh(const struct vhca_route *route, uint32_t size, uint8_t grh[40]);
 /* The same of headers that are there: IP, of `ip_size` bytes, and the UDP header behind it. */
 uint32_t vhca_icrc_of_headers(const uint8_t *ip, size_t ip_size);
 /* As it lies behind the packet's `size` bytes from BTH to pad. */

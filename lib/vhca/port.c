@@ -128,7 +128,7 @@ static uint64_t flap_ns, fatal_ns;
 static uint64_t next_flap, fatal_at; /* clock_ns(); 0: not begun */
 
 /* "250us", "10ms", "1s", "1.5": seconds when bare. */
-static bool parse_time(const char *text, uint64_t *ns)
+bool vhca_parse_time(const char *text, uint64_t *ns)
 {
 	static const struct {
 		const char *unit;
@@ -152,9 +152,9 @@ static bool parse_time(const char *text, uint64_t *ns)
 bool vhca_port_fault(const char *word)
 {
 	if (!strncmp(word, "port-flap=", 10))
-		return parse_time(word + 10, &flap_ns);
+		return vhca_parse_time(word + 10, &flap_ns);
 	if (!strncmp(word, "device-fatal=", 13))
-		return parse_time(word + 13, &fatal_ns);
+		return vhca_parse_time(word + 13, &fatal_ns);
 	return false;
 }
 

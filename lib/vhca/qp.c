@@ -136,6 +136,7 @@ static void qp_quiet(struct vhca_qp *qp)
 	vhca_qp_wait_cancel(qp);
 	vhca_qp_deactivate(qp);
 	vhca_list_remove(&qp->in_errored);
+	vhca_flow_end(qp);
 }
 
 void vhca_qp_destroy(struct vhca_qp *qp)
@@ -305,6 +306,7 @@ static void qp_reset(struct vhca_qp *qp)
 	qp->sq_ci = qp->sq_pi = qp->sq_done = 0;
 	qp->unrung = false;
 	qp->rq_ci = qp->rq_pi = 0;
+	qp->part_held = false;
 	qp->rnr_tries = qp->transport_tries = 0;
 	qp->access = 0;
 	memset(&qp->set, 0, sizeof(qp->set));
@@ -318,6 +320,8 @@ void vhca_qp_fail(struct vhca_qp *qp)
 	qp->state = IBV_QPS_ERR;
 	vhca_qp_generation++;
 	vhca_qp_wait_cancel(qp);
+	vhca_flow_abandon(qp);
+	vhca_responder_release(qp);
 	if (qp->attr.sq_wqe_count) {
 		qp->sq_pi = (uint16_t)vhca_record_read(&qp->db[1]);
 		vhca_qp_activate(qp);

@@ -309,6 +309,9 @@ static always_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
 	wqe->message.opcode = (uint8_t)wqe->opcode;
 	wqe->message.solicited = wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_SOLICITED;
 	wqe->message.imm = wqe->ctrl.imm;
+	wqe->message.index = wqe->index;
+	wqe->message.n_segments = (uint8_t)wqe->n_segments;
+	wqe->message.signalled = wqe->ctrl.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE;
 	if (unlikely(!is_stream(wqe->message.opcode) || qp->type == IBV_QPT_UD))
 		return decode_other(qp, wqe);
 	wqe->message.fence = wqe->ctrl.fm_ce_se & VHCA_FENCE_BITS;
@@ -373,6 +376,11 @@ static const uint16_t rnr_timers[32] = {65535, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32,
 	192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576,
 	32768, 49152};
 
+uint64_t vhca_rnr_ns(uint8_t timer)
+{
+	return rnr_timers[timer & 31] * 10000ull;
+}
+
 static void answer_rnr(struct vhca_qp *qp, struct wqe *wqe, uint8_t timer)
 {
 	vhca_counters_of(&qp->object)->rnr_nak_retry_err++;
@@ -381,7 +389,7 @@ static void answer_rnr(struct vhca_qp *qp, struct wqe *wqe, uint8_t timer)
 		return;
 	}
 	qp->rnr_tries = (uint8_t)min(qp->rnr_tries + 1, INFINITE_RNR);
-	vhca_qp_wait(qp, rnr_timers[timer & 31] * 10000ull);
+	vhca_qp_wait(qp, vhca_rnr_ns(timer));
 }
 
 /* The WQE is tried again after each timeout, until there have been as many as the QP allows. */
@@ -415,7 +423,11 @@ static void answered(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer ans
 	case VHCA_OWN_MEMORY:
 		complete_error(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
 		break;
-	case VHCA_LATER: break; /* the loopback answers at once */
+	case VHCA_LATER: advance(qp, wqe); break;
+	case VHCA_BUSY:
+		qp->transport_tries = 1; /* this one is tried again */
+		vhca_qp_deactivate(qp);
+		break;
 	}
 }
 
@@ -486,6 +498,21 @@ static void send_datagram(struct vhca_qp *qp, struct wqe *wqe)
 	complete(qp, wqe);
 }
 
+/* What is ahead may not have completed yet: a NOP or an error, too, has its turn behind it. */
+static void hand_over(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome)
+{
+	struct vhca_wire *wire = qp->object.context->device->wire;
+
+	wqe->message.syndrome = syndrome;
+	answered(qp, wqe, wire->ops->request(wire, &wqe->message));
+	wqe->message.syndrome = 0;
+}
+
+static always_inline bool completes_later(const struct vhca_qp *qp)
+{
+	return qp->flow && qp->type == IBV_QPT_RC;
+}
+
 static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 {
 	uint8_t syndrome;
@@ -494,6 +521,12 @@ static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 	if (unlikely(vhca_trace_on))
 		vhca_trace_wqe(qp, wqe->bytes, wqe->n_segments, wqe->index);
 	syndrome = decode(qp, wqe);
+	if (unlikely(completes_later(qp))) {
+		if (vhca_fault_any && !syndrome)
+			syndrome = planted_syndrome(qp);
+		hand_over(qp, wqe, syndrome);
+		return;
+	}
 	if (unlikely(vhca_fault_any) && !syndrome) {
 		syndrome = planted_syndrome(qp);
 		if (syndrome) {
@@ -509,6 +542,38 @@ static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 		send_datagram(qp, wqe);
 	else
 		answered(qp, wqe, request(qp, wqe));
+}
+
+/* ---- what a wire completes later ---- */
+
+uint8_t vhca_requester_load(struct vhca_qp *qp, uint16_t index, const struct vhca_message **message)
+{
+	struct wqe *wqe = &engine_wqe;
+	uint16_t next = qp->sq_ci;
+	uint8_t syndrome;
+
+	qp->sq_ci = index;
+	fetch(qp, wqe);
+	syndrome = decode(qp, wqe);
+	qp->sq_ci = next;
+	*message = &wqe->message;
+	wqe->message.answer = !is_stream(wqe->message.opcode) && wqe->inlined ? wqe->answer : NULL;
+	return syndrome;
+}
+
+void vhca_requester_complete(struct vhca_qp *qp, const struct vhca_request *request)
+{
+	if (request->signalled)
+		vhca_cqe_request(qp, request->opcode, request->index, request->length,
+			request->answered ? request->answer : NULL);
+}
+
+void vhca_requester_error(
+	struct vhca_qp *qp, const struct vhca_request *request, uint8_t syndrome, uint8_t vendor)
+{
+	vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, syndrome, vendor, request->opcode, request->index);
+	qp->sq_ci = (uint16_t)(request->index + max(1u, n_blocks(request->n_segments)));
+	vhca_qp_fail(qp);
 }
 
 static unsigned int flush(struct vhca_qp *qp, struct wqe *wqe)
@@ -560,7 +625,10 @@ bool vhca_requester_lost(uintptr_t address)
 		return false;
 	vhca_rule_report(VHCA_RULE_FREED_MEMORY, qp, qp->sq_ci, "an address of its gather list",
 		address, VHCA_ANOTHER);
-	complete_error(qp, &engine_wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
+	if (completes_later(qp))
+		vhca_flow_lost(qp, engine_wqe.index);
+	else
+		complete_error(qp, &engine_wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
 	engine_wqe.message.qp = NULL;
 	return true;
 }

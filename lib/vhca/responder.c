@@ -9,14 +9,6 @@
 
 enum { STRIDES_AHEAD = 8 }; /* fetched while others are filled: the program's core has them */
 
-/* The WQE that a message consumes. */
-struct receive {
-	uint16_t index;     /* what the CQE reports */
-	uint16_t next;      /* SRQ: the WQE behind it in the program's chain */
-	const uint8_t *wqe; /* its data segments, in the program's memory */
-	uint32_t n_segments;
-};
-
 /* Receive WQEs posted and not consumed. The record is read when those known before are used up. */
 static always_inline bool rq_has_wqe(struct vhca_qp *qp)
 {
@@ -33,7 +25,7 @@ static always_inline bool rq_has_wqe(struct vhca_qp *qp)
 	return qp->rq_pi != qp->rq_ci;
 }
 
-static always_inline bool rq_peek(struct vhca_qp *qp, struct receive *receive)
+static always_inline bool rq_peek(struct vhca_qp *qp, struct vhca_receive *receive)
 {
 	uint32_t stride = 1u << qp->log2_rq_stride;
 
@@ -48,7 +40,7 @@ static always_inline bool rq_peek(struct vhca_qp *qp, struct receive *receive)
 	return true;
 }
 
-static bool srq_peek(struct vhca_qp *qp, struct receive *receive)
+static bool srq_peek(struct vhca_qp *qp, struct vhca_receive *receive)
 {
 	struct vhca_srq *srq = qp->srq;
 	const struct mlx5_wqe_srq_next_seg *link;
@@ -74,12 +66,12 @@ static bool srq_peek(struct vhca_qp *qp, struct receive *receive)
 	return true;
 }
 
-static always_inline bool receive_peek(struct vhca_qp *qp, struct receive *receive)
+static always_inline bool receive_peek(struct vhca_qp *qp, struct vhca_receive *receive)
 {
 	return unlikely(qp->srq != NULL) ? srq_peek(qp, receive) : rq_peek(qp, receive);
 }
 
-static void srq_take(struct vhca_srq *srq, const struct receive *receive)
+static void srq_take(struct vhca_srq *srq, const struct vhca_receive *receive)
 {
 	srq->head = (uint16_t)(receive->next & (srq->n_wqe - 1));
 	srq->taken++;
@@ -92,7 +84,7 @@ static void srq_take(struct vhca_srq *srq, const struct receive *receive)
 	}
 }
 
-static always_inline void receive_take(struct vhca_qp *qp, const struct receive *receive)
+static always_inline void receive_take(struct vhca_qp *qp, const struct vhca_receive *receive)
 {
 	if (unlikely(qp->srq != NULL))
 		srq_take(qp->srq, receive);
@@ -107,9 +99,10 @@ struct scatter {
 	struct vhca_sge sge[VHCA_MAX_SGE];
 };
 
-/* As many of the WQE's segments as `length` bytes take. 0, or a syndrome. */
-static uint8_t scatter_build(
-	struct vhca_qp *qp, const struct receive *receive, uint32_t length, struct scatter *scatter)
+/* As many of the WQE's segments as `length` bytes take, behind the first `skip`. 0, or a syndrome.
+ */
+static always_inline uint8_t scatter_build_at(struct vhca_qp *qp,
+	const struct vhca_receive *receive, uint32_t skip, uint32_t length, struct scatter *scatter)
 {
 	scatter->n = 0;
 	for (uint32_t i = 0; length; i++) {
@@ -137,9 +130,15 @@ static uint8_t scatter_build(
 			&scatter->sge[scatter->n]);
 		if (unlikely(syndrome))
 			return syndrome;
-		size = min(size, length);
+		if (skip >= size) {
+			skip -= size;
+			continue;
+		}
+		size = min(size - skip, length);
+		scatter->sge[scatter->n].addr += skip;
 		scatter->sge[scatter->n++].length = size;
 		length -= size;
+		skip = 0;
 	}
 	return 0;
 
@@ -147,6 +146,12 @@ too_long:
 	vhca_rule_report(
 		VHCA_RULE_RECEIVE_LENGTH, qp, receive->index, "bytes without room", length, 0);
 	return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+}
+
+static uint8_t scatter_build(struct vhca_qp *qp, const struct vhca_receive *receive,
+	uint32_t length, struct scatter *scatter)
+{
+	return scatter_build_at(qp, receive, 0, length, scatter);
 }
 
 /* Gather list to scatter list, which has room for it. */
@@ -195,14 +200,20 @@ static struct vhca_answer not_ready(const struct vhca_qp *qp)
 }
 
 /* The receive WQE completes in error, the QP fails, and the requester hears why. */
-static struct vhca_answer receive_failed(
-	struct vhca_qp *qp, const struct receive *receive, uint8_t syndrome)
+static struct vhca_answer completed_in_error(
+	struct vhca_qp *qp, const struct vhca_receive *receive, uint8_t syndrome)
 {
-	receive_take(qp, receive);
 	vhca_cqe_error(qp, MLX5_CQE_RESP_ERR, syndrome, 0, 0, receive->index);
 	vhca_qp_fail(qp);
 	return answer(syndrome == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR ? VHCA_NAK_INVALID
 								     : VHCA_NAK_OPERATION);
+}
+
+static struct vhca_answer receive_failed(
+	struct vhca_qp *qp, const struct vhca_receive *receive, uint8_t syndrome)
+{
+	receive_take(qp, receive);
+	return completed_in_error(qp, receive, syndrome);
 }
 
 /* A request that its addressee may not do: no WQE says so, but an event, and the QP fails. */
@@ -217,7 +228,62 @@ static struct vhca_answer refused(struct vhca_qp *qp, enum vhca_answer_kind kind
 	return answer(kind);
 }
 
+/* A packet comes from the QP that the connection names. */
+static always_inline uint32_t source_of(
+	const struct vhca_qp *qp, const struct vhca_message *message)
+{
+	return likely(message->qp != qp) ? message->qp->number : qp->set.dest_qp_num;
+}
+
 /* ---- SEND ---- */
+
+/* One packet of a message in several: the first one takes the WQE, the last one completes it. A UC
+ * message that broke off has left its WQE to the next. */
+static noinline struct vhca_answer receive_part(
+	struct vhca_qp *qp, const struct vhca_message *message)
+{
+	bool has_imm = message->opcode == MLX5_OPCODE_SEND_IMM;
+	struct vhca_received received = {
+		.opcode = has_imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+		.length = message->before + message->length,
+		.imm = has_imm ? message->imm : 0,
+		.source_qpn = qp->set.dest_qp_num,
+		.solicited = message->solicited,
+	};
+	struct scatter scatter;
+	uint8_t syndrome;
+
+	if (!qp->part_held) {
+		if (!receive_peek(qp, &qp->part))
+			return not_ready(qp);
+		receive_take(qp, &qp->part);
+		qp->part_held = true;
+	}
+	syndrome = scatter_build_at(qp, &qp->part, message->before, message->length, &scatter);
+	if (syndrome) {
+		qp->part_held = false;
+		return completed_in_error(qp, &qp->part, syndrome);
+	}
+	copy_message(&scatter, message);
+	if (message->more)
+		return answer(VHCA_ACK);
+	qp->part_held = false;
+	received.wqe_counter = qp->part.index;
+	vhca_cqe_receive(qp, &received);
+	return answer(VHCA_ACK);
+}
+
+void vhca_responder_release(struct vhca_qp *qp)
+{
+	if (!qp->part_held)
+		return;
+	qp->part_held = false;
+	if (qp->srq) /* it is not the queue's any more */
+		vhca_cqe_error(qp, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0, 0,
+			qp->part.index);
+	else
+		qp->rq_ci = qp->part.index;
+}
 
 static always_inline struct vhca_answer receive_send(
 	struct vhca_qp *qp, const struct vhca_message *message)
@@ -227,13 +293,15 @@ static always_inline struct vhca_answer receive_send(
 								  : MLX5_CQE_RESP_SEND,
 		.length = message->length,
 		.imm = message->opcode == MLX5_OPCODE_SEND_IMM ? message->imm : 0,
-		.source_qpn = message->qp->number,
+		.source_qpn = source_of(qp, message),
 		.solicited = message->solicited,
 	};
-	struct receive receive;
+	struct vhca_receive receive;
 	struct scatter scatter;
 	uint8_t syndrome;
 
+	if (unlikely(message->before || message->more || qp->part_held))
+		return receive_part(qp, message);
 	if (unlikely(!receive_peek(qp, &receive)))
 		return not_ready(qp);
 	syndrome = scatter_build(qp, &receive, message->length, &scatter);
@@ -321,13 +389,13 @@ static struct vhca_answer receive_write_imm(struct vhca_qp *qp, const struct vhc
 {
 	struct vhca_received received = {
 		.opcode = MLX5_CQE_RESP_WR_IMM,
-		.length = message->length,
+		.length = message->before + message->length,
 		.imm = message->imm,
-		.source_qpn = message->qp->number,
+		.source_qpn = source_of(qp, message),
 		.solicited = message->solicited,
 	};
 	enum vhca_answer_kind kind;
-	struct receive receive;
+	struct vhca_receive receive;
 
 	if (!receive_peek(qp, &receive))
 		return not_ready(qp);
@@ -440,7 +508,7 @@ static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *mess
 		.source_qpn = 1u << 28 | (uint32_t)datagram->sl << 24 | datagram->source_qpn,
 		.solicited = message->solicited,
 	};
-	struct receive receive;
+	struct vhca_receive receive;
 	struct scatter scatter;
 	uint8_t syndrome;
 
@@ -482,14 +550,14 @@ static always_inline struct vhca_answer respond(
 
 static void report_lost(struct vhca_qp *qp, uint32_t index, uintptr_t address)
 {
-	vhca_rule_report(VHCA_RULE_FREED_MEMORY, qp, index, "an address that a message writes or reads",
-		address, VHCA_ANOTHER);
+	vhca_rule_report(VHCA_RULE_FREED_MEMORY, qp, index,
+		"an address that a message writes or reads", address, VHCA_ANOTHER);
 }
 
 /* The receive WQE that a message would have consumed. */
 static struct vhca_answer receive_lost(struct vhca_qp *qp, uintptr_t address)
 {
-	struct receive receive;
+	struct vhca_receive receive;
 
 	if (!receive_peek(qp, &receive))
 		return not_ready(qp);

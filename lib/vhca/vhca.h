@@ -373,6 +373,8 @@ int vhca_gid_add(struct vhca_device *device, const struct vhca_gid *gid, int *in
 int vhca_gid_delete(struct vhca_device *device, int index);
 /* A word of VHCA_FAULT: port-flap=TIME or device-fatal=TIME; false if it is neither. */
 bool vhca_port_fault(const char *word);
+/* "250us", "10ms", "1s"; seconds when bare. */
+bool vhca_parse_time(const char *text, uint64_t *ns);
 /* Does what these have due, and returns in how many milliseconds to come again; -1: never. */
 int vhca_port_clock(void);
 

@@ -3,9 +3,9 @@
  * A requester hands over a whole message: what its WQE asks for and the checked gather list in the
  * program's memory. The loopback finds the peer and runs its responder at once, so that the data is
  * copied once, gather list to scatter list. A wire of packets cuts the message along the path MTU,
- * answers VHCA_LATER, and calls vhca_requester_answer() when the acknowledgement of the last packet
- * is there; on its other side it feeds the responder a message whose gather list is the packet's
- * payload.
+ * answers VHCA_LATER, and calls vhca_requester_complete() or vhca_requester_error() when its last
+ * packet has been answered; on its other side it feeds the responder a message for each packet,
+ * whose gather list is the payload.
  */
 #ifndef VHCA_WIRE_H
 #define VHCA_WIRE_H
@@ -31,7 +31,16 @@ struct vhca_message {
 	uint64_t swap_add, compare;   /* of an atomic, in host order */
 	const struct mlx5_wqe_av *av; /* of a datagram: where it goes */
 	bool fence;                   /* not before all reads and atomics ahead of it are done */
-	uint32_t n_sge;               /* of a read or atomic: where what comes back goes */
+	/* for a wire that completes later */
+	uint16_t index;     /* of the WQE's first WQEBB */
+	uint8_t n_segments; /* its ds */
+	bool signalled;
+	uint8_t syndrome; /* it is only to fail, in its turn */
+	uint8_t *answer;  /* of a read or atomic: what comes back goes there, and into the CQE */
+	/* for a responder that is given a packet of it */
+	bool more;       /* this is not the end of it */
+	uint32_t before; /* bytes that came before */
+	uint32_t n_sge;  /* of a read or atomic: where what comes back goes */
 	struct vhca_sge sge[VHCA_MAX_SGE];
 };
 
@@ -50,7 +59,8 @@ enum vhca_answer_kind {
 	VHCA_NAK_ACCESS,    /* rkey, bounds or right */
 	VHCA_NAK_OPERATION, /* the responder could not do its part */
 	VHCA_OWN_MEMORY,    /* the message's own memory is gone */
-	VHCA_LATER,         /* vhca_requester_answer() will follow */
+	VHCA_LATER,         /* the completion will follow */
+	VHCA_BUSY,          /* not now: vhca_qp_activate() will follow */
 };
 
 struct vhca_answer {
@@ -61,12 +71,14 @@ struct vhca_answer {
 struct vhca_wire {
 	const struct vhca_wire_ops *ops;
 	struct vhca_device *device;
+	int fd; /* readable when something has come in; -1: nothing can */
 };
 
 struct vhca_wire_ops {
 	const char *name;
-	/* NULL or a wire of its own size with `ops` and `device` set; a sentence says why not. */
-	struct vhca_wire *(*create)(struct vhca_device *device);
+	/* `argument` is what VHCA_WIRE has behind a colon. NULL after a sentence that says why not.
+	 */
+	struct vhca_wire *(*create)(struct vhca_device *device, const char *argument);
 	void (*destroy)(struct vhca_wire *wire);
 	/* Engine thread, device locked. The gather list lives until the answer. */
 	struct vhca_answer (*request)(struct vhca_wire *wire, const struct vhca_message *message);
@@ -74,8 +86,11 @@ struct vhca_wire_ops {
 	void (*datagram)(struct vhca_wire *wire, const struct vhca_message *message);
 	/* Whatever has come in from outside; how much was done. NULL where nothing can. */
 	unsigned int (*poll)(struct vhca_wire *wire);
+	/* Does what is due at `now`, and lowers *next to when to come again; both are
+	 * clock_cycles(). NULL: it has no timers. */
+	void (*timers)(struct vhca_wire *wire, uint64_t now, uint64_t *next);
 };
 
-extern const struct vhca_wire_ops vhca_wire_loopback;
+extern const struct vhca_wire_ops vhca_wire_loopback, vhca_wire_udp;
 
 #endif

@@ -4,13 +4,15 @@
 
 #include <stdlib.h>
 
-static struct vhca_wire *create(struct vhca_device *device)
+static struct vhca_wire *create(struct vhca_device *device, const char *argument)
 {
 	struct vhca_wire *wire = calloc(1, sizeof(*wire));
 
+	(void)argument;
 	if (wire) {
 		wire->ops = &vhca_wire_loopback;
 		wire->device = device;
+		wire->fd = -1;
 	}
 	return wire;
 }

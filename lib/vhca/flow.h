@@ -1,0 +1,146 @@
+/* flow.h - the transport's state of one connected QP on a wire of packets, and the wire itself
+ *
+ *   wire_packet.c   routes, packets out and in, the seam to the requester
+ *   flow.c          a flow's life, its timers and lists
+ *   flow_send.c     RC's requester: segmentation, window, acknowledgements, going back
+ *   flow_answer.c   RC's and UC's responder: sequence, duplicates, replies
+ *   disturb.c       faults on the wire
+ *
+ * A flow is made when its QP first sends or hears a packet, and goes with the QP's reset or end.
+ * All of it is the engine's, with the device's lock held.
+ */
+#ifndef VHCA_FLOW_H
+#define VHCA_FLOW_H
+
+#include "vhca/carrier.h"
+
+#define VHCA_FLOW_REQUESTS 256u /* WQEs between the wire and their completion */
+#define VHCA_FLOW_REPLIES  32u
+#define VHCA_MAX_WINDOW    256u /* packets sent and not acknowledged */
+#define VHCA_READ_PACKETS  64u  /* of one read request: what a socket's buffer can surely hold */
+
+/* A read or atomic that the responder has accepted and not sent the answer of. */
+struct vhca_reply {
+	uint8_t operation; /* VHCA_READ_REQUEST, or an atomic's */
+	uint32_t psn, msn;
+	uint32_t rkey, length, sent; /* bytes */
+	uint64_t va, original;
+};
+
+struct vhca_atomic_result {
+	bool valid;
+	uint32_t psn;
+	uint64_t original;
+};
+
+enum vhca_flow_timer { VHCA_TIMER_NONE, VHCA_TIMER_ACK, VHCA_TIMER_RNR };
+
+struct vhca_flow {
+	struct vhca_qp *qp;
+	struct vhca_packet_wire *wire;
+	struct vhca_route route;
+	uint32_t mtu;
+	uint32_t seed_size, seed; /* the ICRC's first part for the last size sent */
+	struct vhca_link in_flows, in_due, in_ready, in_timed;
+
+	/* requester */
+	struct vhca_request *requests;
+	uint32_t head, cursor, tail; /* of requests: accepted, next to send, oldest */
+	uint32_t next_psn;           /* of the next request */
+	uint32_t sent_psn;           /* next to send */
+	uint32_t high_psn;           /* behind all ever sent */
+	uint32_t done_psn;           /* all before it are acknowledged, and their data has come */
+	uint32_t window;             /* packets */
+	uint32_t reads[VHCA_MAX_RD_ATOMIC]; /* PSNs behind reads and atomics under way */
+	uint32_t reads_head, reads_tail;
+	bool sending;   /* it has its first PSN */
+	bool blocked;   /* the QP's requester waits for room */
+	bool failing;   /* a request cannot be sent: nothing behind it is */
+	bool gone_back; /* an answer implied that one before it was lost, and we have acted */
+	uint8_t tries, rnr_tries;
+	enum vhca_flow_timer timer;
+	uint64_t deadline; /* clock_cycles() */
+
+	/* responder */
+	uint32_t expected_psn, msn;
+	bool ack_due;
+	bool nak_sent;     /* nothing more is said until the expected one comes */
+	bool broken;       /* UC: until the next message begins */
+	uint16_t current;  /* VHCA_IS_SEND or VHCA_IS_WRITE: within such a message; 0: between */
+	uint32_t received; /* bytes of it */
+	uint64_t va;       /* of a write's first byte */
+	uint32_t rkey, dma_length;
+	uint32_t replies_head, replies_tail, results_next;
+	struct vhca_reply replies[VHCA_FLOW_REPLIES];
+	struct vhca_atomic_result results[VHCA_MAX_RD_ATOMIC];
+};
+
+/* One device's end of the wire. */
+struct vhca_packet_wire {
+	struct vhca_wire wire;
+	struct vhca_carrier *carrier;
+	struct vhca_link flows, due, ready, timed;
+	uint64_t drops[VHCA_N_DROPS];
+	uint64_t last_poll, lively; /* clock_cycles(): when, and until when at every turn */
+	uint64_t lively_cycles, quiet_cycles;
+	uint64_t retransmitted;
+	struct vhca_route datagram_route; /* of the last one sent */
+	/* disturb.c's */
+	uint64_t chance;
+	struct vhca_held *held, *last_held;
+	uint32_t n_held;
+	/* the packet that is being written */
+	struct {
+		uint8_t *bytes;
+		uint32_t size; /* BTH to pad */
+		uint32_t seed;
+		const struct vhca_route *route;
+	} out;
+};
+
+/* ---- flow.c ---- */
+
+/* NULL: there is no memory, or the QP has no peer on this wire. */
+struct vhca_flow *vhca_flow_of(struct vhca_packet_wire *wire, struct vhca_qp *qp);
+void vhca_flow_start(struct vhca_flow *flow);
+void vhca_flow_timer_start(struct vhca_flow *flow, enum vhca_flow_timer timer, uint64_t ns);
+void vhca_flow_timer_stop(struct vhca_flow *flow);
+/* Timers whose time has come; *next becomes the earliest of the others. */
+void vhca_flow_timers(struct vhca_packet_wire *wire, uint64_t now, uint64_t *next);
+void vhca_flow_ready(struct vhca_flow *flow);
+void vhca_flow_ack_due(struct vhca_flow *flow);
+
+/* ---- flow_send.c ---- */
+
+struct vhca_answer vhca_flow_request(struct vhca_flow *flow, const struct vhca_message *message);
+/* An acknowledgement, or a read's or atomic's response. */
+void vhca_flow_answered(struct vhca_flow *flow, const struct vhca_packet *packet);
+/* Sends what may be sent; `in_hand` is the newest request, or NULL. */
+void vhca_flow_send(struct vhca_flow *flow, const struct vhca_message *in_hand);
+/* Completes what is done, sends what may be sent, and lets the QP's requester go on. */
+void vhca_flow_go_on(struct vhca_flow *flow);
+void vhca_flow_timeout(struct vhca_flow *flow);
+
+/* Operation, length and headers of packet `k` of a send or write. */
+void vhca_packet_of_message(const struct vhca_message *message, uint32_t k, uint32_t n_psn,
+	uint32_t mtu, struct vhca_packet *packet);
+
+/* ---- flow_answer.c ---- */
+
+void vhca_flow_arrived(struct vhca_flow *flow, const struct vhca_packet *packet);
+/* Replies that wait; then the acknowledgement that is due. */
+void vhca_flow_reply(struct vhca_flow *flow);
+void vhca_flow_acknowledge(struct vhca_flow *flow);
+
+/* ---- wire_packet.c ---- */
+
+/* Where a GID is to be found; false: not on this wire. */
+bool vhca_wire_route(const struct vhca_packet_wire *wire, const uint8_t gid[16], uint32_t qpn,
+	struct vhca_route *route);
+
+/* Writes the headers of `packet` to a flow's peer; where its payload goes, or NULL: it cannot
+ * leave. The packet is gone with vhca_wire_end(). */
+uint8_t *vhca_wire_begin(struct vhca_flow *flow, struct vhca_packet *packet);
+void vhca_wire_end(struct vhca_packet_wire *wire);
+
+#endif

@@ -1,0 +1,422 @@
+/* wire_packet.c - a wire of RoCEv2 packets: to peers of other processes and hosts by a carrier, to
+ * those of this process by the loopback
+ */
+
+#include "vhca/disturb.h"
+#include "vhca/pcap.h"
+
+#include <stdlib.h>
+
+enum {
+	DEFAULT_PKEY = 0xffff,
+	PKEY_MASK = 0x7fff,
+	FIRST_SOURCE_PORT = 0xc000, /* RoCEv2's source ports are for the network to hash on */
+	LIVELY_NS = 1000 * 1000,    /* the carrier is asked at every turn after a packet */
+	QUIET_NS = 20 * 1000,       /* ... and so often when there was none for long */
+};
+
+static struct vhca_packet_wire *packet_wire(struct vhca_wire *wire)
+{
+	return container_of(wire, struct vhca_packet_wire, wire);
+}
+
+void vhca_wire_drop(struct vhca_packet_wire *wire, enum vhca_drop why)
+{
+	wire->drops[why]++;
+}
+
+/* ---- routes ---- */
+
+/* The address in the link-local GID of another vhca device, whose MAC is made of it. */
+static bool address_of_link_local(const uint8_t gid[16], uint8_t address[16])
+{
+	static const uint8_t prefix[10] = {0xfe, 0x80};
+
+	if (memcmp(gid, prefix, sizeof(prefix)) || gid[11] != 0xff || gid[12] != 0xfe)
+		return false;
+	memset(address, 0, 10);
+	address[10] = address[11] = 0xff;
+	address[12] = gid[10];
+	memcpy(address + 13, gid + 13, 3);
+	return true;
+}
+
+bool vhca_wire_route(const struct vhca_packet_wire *wire, const uint8_t gid[16], uint32_t qpn,
+	struct vhca_route *route)
+{
+	const struct vhca_carrier *carrier = wire->carrier;
+
+	memcpy(route->source, carrier->address, 16);
+	if (!vhca_is_ipv4(route->source) || !address_of_link_local(gid, route->dest))
+		memcpy(route->dest, gid, 16);
+	route->source_port = carrier->source_port
+		? carrier->source_port
+		: (uint16_t)(FIRST_SOURCE_PORT | ((qpn * 0x9e3779b1u) >> 18));
+	return vhca_is_ipv4(route->source) == vhca_is_ipv4(route->dest);
+}
+
+/* ---- out ---- */
+
+static uint8_t *begin(struct vhca_packet_wire *wire, const struct vhca_route *route, uint32_t seed,
+	const struct vhca_packet *packet, uint32_t size)
+{
+	struct vhca_carrier *carrier = wire->carrier;
+	uint8_t *bytes = carrier->ops->reserve(carrier, route, size + VHCA_ICRC_BYTES);
+	uint32_t headers;
+
+	if (unlikely(!bytes)) {
+		vhca_wire_drop(wire, VHCA_DROP_SEND);
+		return NULL;
+	}
+	wire->out.bytes = bytes;
+	wire->out.size = size;
+	wire->out.seed = seed;
+	wire->out.route = route;
+	headers = vhca_packet_encode(packet, bytes);
+	memset(bytes + headers + packet->length, 0, size - headers - packet->length);
+	return bytes + headers;
+}
+
+uint8_t *vhca_wire_begin(struct vhca_flow *flow, struct vhca_packet *packet)
+{
+	uint32_t size = vhca_packet_size(
+		vhca_packet_parts(packet->transport, packet->operation), packet->length);
+
+	packet->pkey = DEFAULT_PKEY;
+	packet->dest_qpn = flow->qp->set.dest_qp_num;
+	if (flow->seed_size != size) {
+		flow->seed_size = size;
+		flow->seed = vhca_icrc_of_route(&flow->route, size);
+	}
+	return begin(flow->wire, &flow->route, flow->seed, packet, size);
+}
+
+static void capture(bool sent, const struct vhca_route *route, const uint8_t *bytes, size_t size)
+{
+	vhca_pcap_packet(sent, route->source, route->dest, route->source_port, bytes, size);
+}
+
+void vhca_wire_end(struct vhca_packet_wire *wire)
+{
+	struct vhca_counters *counters = &wire->wire.device->counters;
+	uint32_t size = wire->out.size + VHCA_ICRC_BYTES;
+
+	vhca_icrc_write(wire->out.seed, wire->out.bytes, wire->out.size);
+	counters->port_xmit_packets++;
+	counters->unicast_xmit_packets++;
+	counters->port_xmit_data += size;
+	if (unlikely(!wire->wire.device->port_up))
+		return;
+	if (unlikely(vhca_pcap_on))
+		capture(true, wire->out.route, wire->out.bytes, size);
+	if (unlikely(vhca_disturb_any))
+		vhca_disturb(wire);
+	else
+		wire->carrier->ops->commit(wire->carrier);
+	wire->lively = clock_cycles() + wire->lively_cycles;
+}
+
+/* ---- in ---- */
+
+static bool ready(const struct vhca_qp *qp)
+{
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
+		qp->state == IBV_QPS_SQE;
+}
+
+static bool of_transport(const struct vhca_qp *qp, uint8_t transport)
+{
+	switch (qp->type) {
+	case IBV_QPT_RC: return transport == VHCA_TRANSPORT_RC;
+	case IBV_QPT_UC: return transport == VHCA_TRANSPORT_UC;
+	default: return transport == VHCA_TRANSPORT_UD;
+	}
+}
+
+static enum vhca_drop deliver_datagram(
+	struct vhca_qp *qp, const struct vhca_route *route, const struct vhca_packet *packet)
+{
+	struct vhca_datagram how = {.source_qpn = packet->source_qpn, .qkey = packet->qkey};
+	struct vhca_message message;
+
+	message.qp = qp;
+	message.opcode = packet->parts & VHCA_HAS_IMM ? MLX5_OPCODE_SEND_IMM : MLX5_OPCODE_SEND;
+	message.solicited = packet->solicited;
+	message.imm = packet->imm;
+	message.length = packet->length;
+	message.n_sge = 1;
+	message.sge[0] = (struct vhca_sge){(uint8_t *)(uintptr_t)packet->payload, packet->length};
+	vhca_route_grh(route, vhca_packet_size(packet->parts, packet->length), how.grh);
+	vhca_receive_datagram(qp, &message, &how);
+	return VHCA_DROP_NONE;
+}
+
+/* A packet that is whole, to one of its device's QPs. */
+static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_route *route,
+	const struct vhca_packet *packet)
+{
+	struct vhca_qp *qp = vhca_find_qp(wire->wire.device, packet->dest_qpn);
+	struct vhca_flow *flow;
+
+	if (unlikely(!qp))
+		return VHCA_DROP_QPN;
+	if (unlikely(!of_transport(qp, packet->transport)))
+		return VHCA_DROP_TRANSPORT;
+	if (unlikely(!ready(qp)))
+		return VHCA_DROP_STATE;
+	if (qp->type == IBV_QPT_UD)
+		return deliver_datagram(qp, route, packet);
+	flow = vhca_flow_of(wire, qp);
+	if (unlikely(!flow || memcmp(flow->route.dest, route->source, 16)))
+		return VHCA_DROP_SOURCE;
+	if (packet->parts & VHCA_IS_RESPONSE)
+		vhca_flow_answered(flow, packet);
+	else
+		vhca_flow_arrived(flow, packet);
+	return VHCA_DROP_NONE;
+}
+
+void vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *route,
+	uint32_t icrc_seed, const uint8_t *bytes, size_t size)
+{
+	struct vhca_counters *counters = &wire->wire.device->counters;
+	struct vhca_packet packet;
+	enum vhca_drop why = vhca_packet_decode(bytes, size, &packet);
+
+	if (unlikely(!wire->wire.device->port_up))
+		return;
+	if (unlikely(vhca_pcap_on))
+		capture(false, route, bytes, size);
+	counters->port_rcv_packets++;
+	counters->unicast_rcv_packets++;
+	counters->port_rcv_data += size;
+	if (likely(!why) && unlikely(!vhca_icrc_right(icrc_seed, bytes, size - VHCA_ICRC_BYTES))) {
+		counters->rx_icrc_encapsulated++;
+		why = VHCA_DROP_ICRC;
+	}
+	if (likely(!why) && unlikely((packet.pkey & PKEY_MASK) != PKEY_MASK))
+		why = VHCA_DROP_PKEY;
+	if (likely(!why))
+		why = deliver(wire, route, &packet);
+	if (unlikely(why))
+		vhca_wire_drop(wire, why);
+}
+
+/* ---- the seam to the requester ---- */
+
+/* UC: all packets leave at once, and nobody answers. */
+static struct vhca_answer send_unreliably(
+	struct vhca_flow *flow, const struct vhca_message *message)
+{
+	uint32_t n = message->length ? (message->length + flow->mtu - 1) / flow->mtu : 1;
+
+	vhca_flow_start(flow);
+	for (uint32_t k = 0; k < n; k++) {
+		struct vhca_packet packet = {.transport = VHCA_TRANSPORT_UC, .psn = flow->next_psn};
+		uint8_t *payload;
+
+		vhca_packet_of_message(message, k, n, flow->mtu, &packet);
+		payload = vhca_wire_begin(flow, &packet);
+		if (payload) {
+			vhca_gather_part(payload, message, k * flow->mtu, packet.length);
+			vhca_wire_end(flow->wire);
+		}
+		flow->next_psn = vhca_psn_add(flow->next_psn, 1);
+	}
+	return (struct vhca_answer){.kind = VHCA_ACK};
+}
+
+static struct vhca_answer by_packets(
+	struct vhca_packet_wire *wire, const struct vhca_message *message)
+{
+	struct vhca_flow *flow = vhca_flow_of(wire, message->qp);
+
+	if (unlikely(!flow))
+		return (struct vhca_answer){.kind = VHCA_SILENCE};
+	if (unlikely(message->qp->type == IBV_QPT_UC))
+		return send_unreliably(flow, message);
+	return vhca_flow_request(flow, message);
+}
+
+static bool in_process(const struct vhca_qp *qp)
+{
+	return vhca_find_device(qp->set.ah_attr.grh.dgid.raw) != NULL;
+}
+
+/* A QP that has a flow has its peer elsewhere. */
+static struct vhca_answer request(struct vhca_wire *wire, const struct vhca_message *message)
+{
+	const struct vhca_qp *qp = message->qp;
+
+	if (unlikely(vhca_disturb_any))
+		return by_packets(packet_wire(wire), message);
+	if (likely(qp->peer && qp->peer_generation == vhca_qp_generation))
+		return vhca_wire_loopback.request(wire, message);
+	if (qp->flow || !in_process(qp))
+		return by_packets(packet_wire(wire), message);
+	return vhca_wire_loopback.request(wire, message);
+}
+
+/* A key with its highest bit set stands for the QP's own. */
+static uint32_t qkey_of(const struct vhca_message *message)
+{
+	uint32_t key = from_be32(message->av->key.qkey.qkey);
+
+	return key >> 31 ? message->qp->set.qkey : key;
+}
+
+static void datagram_by_packet(struct vhca_packet_wire *wire, const struct vhca_message *message)
+{
+	struct vhca_qp *qp = message->qp;
+	struct vhca_packet packet = {
+		.transport = VHCA_TRANSPORT_UD,
+		.operation = message->opcode == MLX5_OPCODE_SEND_IMM ? VHCA_SEND_ONLY_IMM
+								     : VHCA_SEND_ONLY,
+		.pkey = DEFAULT_PKEY,
+		.dest_qpn = from_be32(message->av->dqp_dct) & 0xffffff,
+		.psn = qp->datagram_psn,
+		.solicited = message->solicited,
+		.imm = message->imm,
+		.qkey = qkey_of(message),
+		.source_qpn = qp->number,
+		.length = message->length,
+	};
+	uint32_t size = vhca_packet_size(
+		vhca_packet_parts(packet.transport, packet.operation), packet.length);
+	uint8_t *payload;
+
+	if (!vhca_wire_route(wire, message->av->rgid, qp->number, &wire->datagram_route))
+		return;
+	qp->datagram_psn = vhca_psn_add(qp->datagram_psn, 1);
+	payload = begin(wire, &wire->datagram_route,
+		vhca_icrc_of_route(&wire->datagram_route, size), &packet, size);
+	if (!payload)
+		return;
+	vhca_gather_part(payload, message, 0, message->length);
+	vhca_wire_end(wire);
+}
+
+static void datagram(struct vhca_wire *wire, const struct vhca_message *message)
+{
+	if (!vhca_disturb_any && vhca_find_device(message->av->rgid))
+		vhca_wire_loopback.datagram(wire, message);
+	else
+		datagram_by_packet(packet_wire(wire), message);
+}
+
+/* ---- turns ---- */
+
+static unsigned int run_ready(struct vhca_packet_wire *wire)
+{
+	struct vhca_link *link, *last = wire->ready.prev;
+	unsigned int n = 0;
+
+	while (!vhca_list_empty(&wire->ready)) {
+		struct vhca_flow *flow;
+
+		link = wire->ready.next;
+		flow = container_of(link, struct vhca_flow, in_ready);
+		vhca_list_remove(link);
+		vhca_flow_reply(flow);
+		vhca_flow_go_on(flow);
+		n++;
+		if (link == last)
+			break;
+	}
+	return n;
+}
+
+/* Acknowledgements wait for the replies before them. */
+static void run_due(struct vhca_packet_wire *wire)
+{
+	struct vhca_link *link, *after;
+
+	for (link = wire->due.next; link != &wire->due; link = after) {
+		struct vhca_flow *flow = container_of(link, struct vhca_flow, in_due);
+
+		after = link->next;
+		if (flow->replies_head != flow->replies_tail)
+			continue;
+		vhca_list_remove(link);
+		vhca_flow_acknowledge(flow);
+	}
+}
+
+static unsigned int poll(struct vhca_wire *base)
+{
+	struct vhca_packet_wire *wire = packet_wire(base);
+	struct vhca_carrier *carrier = wire->carrier;
+	uint64_t now = clock_cycles();
+	unsigned int n = run_ready(wire), received = 0;
+
+	run_due(wire);
+	carrier->ops->flush(carrier);
+	if (now < wire->lively || now - wire->last_poll > wire->quiet_cycles) {
+		wire->last_poll = now;
+		received = carrier->ops->receive(carrier, wire);
+	}
+	if (received) {
+		wire->lively = now + wire->lively_cycles;
+		run_due(wire);
+		n += run_ready(wire);
+		carrier->ops->flush(carrier);
+	}
+	return n + received;
+}
+
+static void timers(struct vhca_wire *wire, uint64_t now, uint64_t *next)
+{
+	vhca_flow_timers(packet_wire(wire), now, next);
+	vhca_disturb_release(packet_wire(wire), now, next);
+}
+
+/* ---- life ---- */
+
+static void destroy(struct vhca_wire *base)
+{
+	struct vhca_packet_wire *wire = packet_wire(base);
+
+	vhca_disturb_end(wire);
+	wire->carrier->ops->destroy(wire->carrier);
+	free(wire);
+}
+
+static struct vhca_wire *create(struct vhca_device *device, const struct vhca_wire_ops *ops,
+	const struct vhca_carrier_ops *carrier, const char *argument)
+{
+	struct vhca_packet_wire *wire = calloc(1, sizeof(*wire));
+	uint64_t hz = vbn__clock_hz();
+
+	if (!wire)
+		return NULL;
+	wire->wire.ops = ops;
+	wire->wire.device = device;
+	wire->carrier = carrier->create(device, argument);
+	if (!wire->carrier) {
+		free(wire);
+		return NULL;
+	}
+	wire->wire.fd = wire->carrier->fd;
+	wire->lively_cycles = hz / 1000000000u * LIVELY_NS;
+	wire->quiet_cycles = hz / 1000000u * QUIET_NS / 1000;
+	vhca_list_init(&wire->flows);
+	vhca_list_init(&wire->due);
+	vhca_list_init(&wire->ready);
+	vhca_list_init(&wire->timed);
+	return &wire->wire;
+}
+
+static struct vhca_wire *create_udp(struct vhca_device *device, const char *argument)
+{
+	return create(device, &vhca_wire_udp, &vhca_carrier_udp, argument);
+}
+
+const struct vhca_wire_ops vhca_wire_udp = {
+	.name = "udp",
+	.create = create_udp,
+	.destroy = destroy,
+	.request = request,
+	.datagram = datagram,
+	.poll = poll,
+	.timers = timers,
+};
