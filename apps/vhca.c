@@ -1,14 +1,10 @@
 /* vhca.c - `verbena vhca`: run a command where libibverbs finds emulated ConnectX devices */
-#include "cmd.h"
+#include "vhca.h"
 
-#include <arpa/inet.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-struct vhca_options {
-	int64_t devices, mtu, node, seed, profile, strict, wire;
-	const char *address, *fault;
-};
 
 #define VALUE(field) offsetof(struct vhca_options, field)
 
@@ -17,32 +13,52 @@ static const struct option options[] = {
 		"how many: mlx5_0, mlx5_1, ... (1)"},
 	{"address", "ADDR", VALUE_TEXT, VALUE(address), 0, 0, NULL,
 		"IPv4 or IPv6 address of the first; the others count up\n(127.0.0.1)"},
-	{"wire", "WIRE", VALUE_WORD, VALUE(wire), 0, 0, "loopback",
-		"what the ports are plugged into: loopback, inside the\nprocess (loopback)"},
-	{"mtu", "N", VALUE_POW2, VALUE(mtu), 256, 4096, NULL, "path MTU in bytes (1024)"},
-	{"node", "N", VALUE_COUNT, VALUE(node), -1, 1023, NULL,
-		"NUMA node they report; -1 is none (-1)"},
-	{"profile", "NAME", VALUE_WORD, VALUE(profile), 0, 0, "connectx5 connectx4lx",
-		"connectx5 or connectx4lx (connectx5)"},
+	{"wire", "WIRE", VALUE_TEXT, VALUE(wire), 0, 0, NULL,
+		"what the ports are plugged into: loopback, udp,\ntap:INTERFACE, packet:INTERFACE (loopback)"},
+	{"mtu", "N,...", VALUE_TEXT, VALUE(mtu), 0, 0, NULL,
+		"path MTU in bytes of each device, as 1024,4096; the last\none is repeated (1024)"},
+	{"node", "N,...", VALUE_TEXT, VALUE(node), 0, 0, NULL,
+		"NUMA node each reports; -1 is none (-1)"},
+	{"profile", "NAME,...", VALUE_TEXT, VALUE(profile), 0, 0, NULL,
+		"what each is: connectx5 or connectx4lx (connectx5)"},
+	{"speed", "N,...", VALUE_TEXT, VALUE(speed), 0, 0, NULL,
+		"Gbit/s of each port: 10, 25, 40, 50, 100 (100, and 25\nof a connectx4lx)"},
 	{"strict", "MODE", VALUE_WORD, VALUE(strict), 0, 0, "report error abort",
 		"what a breach of the device's contract does besides what\nthe device would do: report, error, abort (report)"},
 	{"fault", "SPEC", VALUE_TEXT, VALUE(fault), 0, 0, NULL,
-		"misbehave; a comma list of msg-drop=N, msg-double=N,\nmsg-alter=N for the N-th message delivered, and\nsyndrome=HEX@N: the N-th WQE fails so"},
+		"misbehave; a comma list of those below"},
 	{"seed", "N", VALUE_COUNT, VALUE(seed), 0, INT64_MAX, NULL,
 		"of whatever is random, so that it repeats (1)"},
+	{"trace", "FILE", VALUE_TEXT, VALUE(trace), 0, 0, NULL,
+		"commands, doorbells, WQEs and CQEs, a line for each; %p\nin FILE is the process's number"},
+	{"pcap", "FILE", VALUE_TEXT, VALUE(pcap), 0, 0, NULL,
+		"the packets on the wire, as pcapng; %p as above"},
 };
 
 static const struct command command = {
 	.name = "vhca",
-	.usage = "[options] -- COMMAND [arguments]",
+	.usage = "[options] -- COMMAND [arguments]\n"
+		 "       verbena vhca status [--json FILE]",
 	.summary =
 		"Runs COMMAND with an emulated ConnectX under the libibverbs and libmlx5 of this machine. Real\n"
-		"devices are hidden from it. The exit status is the command's own.",
+		"devices are hidden from it. The exit status is the command's own. `status` shows the emulated devices\n"
+		"that running programs have open.",
 	.more = "examples:\n"
 		"  verbena vhca -- ibv_devinfo -v\n"
 		"  verbena vhca --devices 2 --mtu 4096 -- ibv_devices\n"
+		"  verbena vhca --devices 2 --node 0,1 --profile connectx5,connectx4lx -- ibv_devinfo\n"
+		"  verbena vhca --trace - -- ibv_rc_pingpong -g 3\n"
 		"  verbena vhca --fault msg-drop=1000 -- verbena msgrate --verify --duration 1\n"
 		"                           loses one message; msgrate tells, and exits with 1\n"
+		"\n"
+		"faults, in a comma list:\n"
+		"  msg-drop=N  msg-double=N  msg-alter=N\n"
+		"                           the N-th message is lost, comes twice, comes with another byte\n"
+		"  syndrome=HEX@N           the N-th WQE completes with that syndrome\n"
+		"  loss=R  reorder=R  duplicate=R  corrupt=R  delay=TIME\n"
+		"                           of the packets on a wire that has some, R of 1\n"
+		"  port-flap=TIME           the port goes down and up, each time after so long\n"
+		"  device-fatal=TIME        the devices die after so long\n"
 		"\n"
 		"VHCA_DEVICES, VHCA_ADDRESS, VHCA_WIRE, ... in the environment are the same as the options, which\n"
 		"go before them. The emulator goes first in LD_PRELOAD and leaves the rest of it.\n"
@@ -52,59 +68,6 @@ static const struct command command = {
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 };
-
-static int check_address(const char *address)
-{
-	unsigned char raw[16];
-
-	if (!address || inet_pton(AF_INET, address, raw) == 1 ||
-		inet_pton(AF_INET6, address, raw) == 1)
-		return 0;
-	return usage_error(
-		"option --address cannot be \"%.80s\": it is no address; give an IPv4 or IPv6 address",
-		address);
-}
-
-/* Digits of a number from 1, and nothing behind them. */
-static bool is_place(const char *text, size_t length)
-{
-	return length && length < 19 && *text != '0' && strspn(text, "0123456789") >= length;
-}
-
-/* "msg-drop=5", "syndrome=15@5": a word there is, and a place from 1. */
-static bool fault_is_known(const char *text, size_t length)
-{
-	static const char *const words[] = {"msg-drop=", "msg-double=", "msg-alter=", "syndrome="};
-
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
-		size_t n = strlen(words[i]);
-
-		if (length <= n || memcmp(text, words[i], n))
-			continue;
-		if (*words[i] == 's') {
-			size_t digits = strspn(text + n, "0123456789abcdefABCDEF");
-
-			n += digits + 1;
-			if (!digits || digits > 2 || n > length || text[n - 1] != '@')
-				return false;
-		}
-		return is_place(text + n, length - n);
-	}
-	return false;
-}
-
-static int check_fault(const char *fault)
-{
-	for (size_t n; fault && *fault; fault += n + (fault[n] == ',')) {
-		n = strcspn(fault, ",");
-		if (!fault_is_known(fault, n))
-			return usage_error(
-				"option --fault cannot have \"%.*s\": there is no such fault; give "
-				"msg-drop=N, msg-double=N, msg-alter=N or syndrome=HEX@N, N from 1",
-				(int)(n < 80 ? n : 80), fault);
-	}
-	return 0;
-}
 
 /* The word at place i of a blank-separated list. */
 static void word_at(const char *words, int64_t i, char *text, size_t size)
@@ -169,21 +132,52 @@ static int run(char **argv)
 	return errno == ENOENT ? STATUS_NO_COMMAND : STATUS_CANNOT_EXEC;
 }
 
+/* A file that begins with this run, named so that the command may change its directory. */
+static int settle_file(const char **path, char absolute[PATH_MAX])
+{
+	char here[PATH_MAX];
+	int fd;
+
+	if (!*path || !strcmp(*path, "-"))
+		return 0;
+	if (**path != '/') {
+		if (!getcwd(here, sizeof(here)) ||
+			snprintf(absolute, PATH_MAX, "%s/%s", here, *path) >= PATH_MAX)
+			return cannot("%s: the directory has no name: %s; give the whole path",
+				*path, strerror(errno));
+		*path = absolute;
+	}
+	if (strstr(*path, "%p"))
+		return 0;
+	fd = open(*path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return cannot("%s: it cannot be written: %s; give a path in a directory of yours",
+			*path, strerror(errno));
+	close(fd);
+	return 0;
+}
+
 int cmd_vhca(int argc, char **argv)
 {
+	char trace[PATH_MAX], pcap[PATH_MAX];
 	struct vhca_options conf = {0};
 	uint64_t given;
 	char **rest;
-	int status = options_parse(&command, argc, argv, &conf, &given, &rest);
+	int status;
 
+	if (argc > 1 && !strcmp(argv[1], "status"))
+		return cmd_vhca_status(argc - 1, argv + 1);
+	status = options_parse(&command, argc, argv, &conf, &given, &rest);
 	if (status != OPTIONS_OK)
 		return status;
 	if (!rest || !rest[0])
 		return usage_error(
 			"there is no command to run: give it behind --, as in verbena vhca -- ibv_devinfo");
-	status = check_address(conf.address);
+	status = vhca_check(&conf);
 	if (!status)
-		status = check_fault(conf.fault);
+		status = settle_file(&conf.trace, trace);
+	if (!status)
+		status = settle_file(&conf.pcap, pcap);
 	if (!status)
 		status = set_variables(&conf, given);
 	return status ? status : run(rest);

@@ -31,7 +31,7 @@ static int begin(int fd, const void *start, size_t size, size_t n_magic)
 		return errno;
 	if (syscall(SYS_fstat, fd, &st))
 		error = errno;
-	else if (!S_ISREG(st.st_mode) || !st.st_size)
+	else if (!S_ISREG(st.st_mode) || !st.st_size || !n_magic)
 		error = size && write(fd, start, size) != (ssize_t)size ? errno : 0;
 	else if (n_magic &&
 		(pread(fd, magic, n_magic, 0) != (ssize_t)n_magic || memcmp(magic, start, n_magic)))
@@ -44,7 +44,9 @@ static int open_path(struct vhca_output *output, const char *path, const void *s
 	size_t n_magic)
 {
 	struct stat st;
-	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666), high, error;
+	int fd = strcmp(path, "-") ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)
+				   : fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	int high, error;
 
 	if (fd < 0)
 		fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC); /* a pipe, or the like */

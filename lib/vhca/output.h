@@ -15,8 +15,8 @@ struct vhca_output {
 };
 
 /* Opens for appending, as several processes may share the file; "%p" in the path is the process's
- * number. `start`, of `size` bytes, is put into an empty file; one that begins with anything but
- * its first `n_magic` bytes is left alone. False after a sentence. */
+ * number, and "-" alone is standard error. `start`, of `size` bytes, is put into an empty file; one
+ * that begins with anything but its first `n_magic` bytes is left alone. False after a sentence. */
 bool vhca_output_open(struct vhca_output *output, const char *path, const void *start, size_t size,
 	size_t n_magic);
 

@@ -155,13 +155,13 @@ class Options(CommandTest):
     def test_vhca(self):
         for args, words in (
                 (["--devices", "17"], ["--devices", "from 1 to 16"]),
-                (["--mtu", "1500"], ["--mtu", "power of two"]),
+                (["--mtu", "1500"], ["--mtu", "4096"]),
                 (["--node", "-2"], ["--node"]),
                 (["--address", "here"], ["--address", "here"]),
-                (["--wire", "udp"], ["--wire", "loopback"]),
+                (["--wire", "string"], ["--wire", "loopback"]),
                 (["--profile", "connectx9"], ["--profile", "connectx5 or connectx4lx"]),
                 (["--strict", "very"], ["--strict", "report or error or abort"]),
-                (["--fault", "loss=0.1"], ["--fault", "loss=0.1"]),
+                (["--fault", "loss=1.1"], ["--fault", "loss=1.1"]),
                 (["--fault", "msg-drop=0"], ["--fault", "msg-drop=0"]),
                 (["--seed", "x"], ["--seed"])):
             self.refused("vhca", *args, "--", "true", words=words)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """vhca_test.py - running commands on the emulator: their status, the preload, and where a preload is refused"""
+import json
 import os
 import shutil
 import subprocess
 
-from command import DONE, VERBENA, CommandTest, main, run, tempfile, verbena
+from command import CANNOT, DONE, USAGE, VERBENA, CommandTest, main, run, tempfile, verbena
 
 # Programs of others may leak what they like.
 os.environ["ASAN_OPTIONS"] = "detect_leaks=0"
@@ -97,6 +98,87 @@ class Preload(CommandTest):
         self.status(answer, DONE)
         for word in ("mlx5_0", "PORT_ACTIVE", "RoCE v2"):
             self.assertIn(word, answer.out)
+
+
+class Values(CommandTest):
+    """Values that make no sense are refused before anything runs; those of each device are lists."""
+
+    def test_a_value_for_each_device(self):
+        answer = verbena("vhca", "--devices", "3", "--mtu", "1024,4096", "--profile", "connectx5,connectx4lx",
+                         "--speed", "50,10", "--", "ibv_devinfo", "-v")
+        self.status(answer, DONE)
+        found = [line.split()[-1].strip("()") for line in answer.out.splitlines() if "active_mtu" in line]
+        self.assertEqual(found, ["3", "5", "5"])
+        found = [line.split()[-1] for line in answer.out.splitlines() if "vendor_part_id" in line]
+        self.assertEqual(found, ["4119", "4117", "4117"])
+
+    def test_refused(self):
+        for option, value, word in (
+                ("--mtu", "1000", "1024"), ("--mtu", "1024,", "1024"), ("--mtu", ",".join(["256"] * 17), "16"),
+                ("--node", "1024", "1023"), ("--node", "x", "1023"), ("--profile", "connectx6", "connectx5"),
+                ("--speed", "100,200", "200"), ("--wire", "string", "loopback"), ("--wire", "tap:", "tap:INTERFACE"),
+                ("--fault", "loss=2", "loss=2"), ("--fault", "port-flap=soon", "port-flap=soon"),
+                ("--fault", "msg-drop=1,torm", "torm"), ("--address", "here", "IPv4")):
+            with self.subTest(option=option, value=value):
+                answer = verbena("vhca", option, value, "--", "echo", "ran")
+                self.status(answer, USAGE)
+                self.sentence(answer, option, word)
+                self.assertEqual(answer.out, "")
+
+    def test_a_file_that_cannot_be(self):
+        for option in ("--trace", "--pcap"):
+            answer = verbena("vhca", option, "/no/such/folder/file", "--", "true")
+            self.status(answer, CANNOT)
+            self.sentence(answer, "/no/such/folder/file")
+
+
+class Trace(CommandTest):
+    def test_lines_of_one_run(self):
+        """Given an older trace, when a command runs elsewhere, then the file has its lines and no others."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace")
+            for _ in range(2):
+                answer = verbena("vhca", "--trace", path, "--", "sh", "-c", "cd / && ibv_devinfo -v")
+                self.status(answer, DONE)
+                with open(path, encoding="utf-8") as file:
+                    lines = file.read().splitlines()
+                self.assertEqual(sum(" method GET_CONTEXT: ok" in line for line in lines), 1, lines)
+                self.assertTrue(all(" mlx5_0 " in line for line in lines), lines)
+
+
+class ShowStatus(CommandTest):
+    def test_a_process_and_its_devices(self):
+        """Given a program with a device open, when it is asked, then it tells; when it is killed, nothing is left."""
+        program = subprocess.Popen([VERBENA, "vhca", "--devices", "2", "--", "ibv_asyncwatch"], stdout=subprocess.PIPE)
+        try:
+            program.stdout.readline()  # it has opened its device
+            answer = verbena("vhca", "status", "--json", "-")
+            self.status(answer, DONE)
+            mine = [found for found in json.loads(answer.out)["processes"] if found["pid"] == program.pid]
+            self.assertEqual(len(mine), 1, answer.out)
+            self.assertIn("ibv_asyncwatch", mine[0]["command"])
+            device = mine[0]["devices"][0]
+            self.assertEqual((device["name"], device["state"], device["mtu"], device["contexts"]),
+                             ("mlx5_0", "ACTIVE", 1024, 1))
+            self.assertEqual([gid["type"] for gid in device["gids"]], ["v1", "v2", "v1", "v2"])
+            self.assertEqual(mine[0]["devices"][1]["contexts"], 0)
+            self.assertIn("port_xmit_data", device["counters"])
+            answer = verbena("vhca", "status")
+            self.status(answer, DONE)
+            self.assertIn(f"process {program.pid}: ibv_asyncwatch", answer.out)
+            self.assertIn("mlx5_1 connectx5 on loopback: ACTIVE", answer.out)
+        finally:
+            program.kill()
+            program.wait()
+            program.stdout.close()
+        answer = verbena("vhca", "status", "--json", "-")
+        self.status(answer, DONE)
+        self.assertNotIn(program.pid, [found["pid"] for found in json.loads(answer.out)["processes"]])
+
+    def test_usage(self):
+        answer = verbena("vhca", "status", "--devices", "2")
+        self.status(answer, USAGE)
+        self.sentence(answer, "--devices")
 
 
 class Refused(CommandTest):
