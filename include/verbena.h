@@ -2,13 +2,18 @@
  *
  * Conventions that hold for every function here, unless its comment says otherwise:
  *
- *   result    0 or a count, or -errno. Nothing sets a global error. A function that fails outside
- * the data path has also logged one sentence (object, action, cause, remedy): see vbn_log_to().
- * Data-path functions never log. config    a config struct is valid when zeroed. A switch is
- * VBN_AUTO (0), VBN_ON or VBN_OFF. A number is 0 for the default where 0 makes no sense as a value,
- * and a struct vbn_num where it does. threads   a worker's objects (queues, pools) are used by that
- * worker's thread alone. "Any thread" is said where it holds. units     sizes in bytes, times in
- * nanoseconds, byte order of the host.
+ *   result   0 or a count, or -errno. Nothing sets a global error. A function that fails outside
+ *            the data path has also logged one sentence (object, action, cause, remedy): see
+ *            vbn_log_to(). Data-path functions never log.
+ *   config   a config struct is valid when zeroed. A switch is VBN_AUTO (0), VBN_ON or VBN_OFF. A
+ *            number is 0 for the default where 0 makes no sense as a value, and a struct vbn_num
+ *            where it does.
+ *   threads  a worker's objects (queues, pools) are used by that worker's thread alone. "Any
+ *            thread" is said where it holds.
+ *   order    vbn_init() comes first: what a device has part in answers -ESHUTDOWN before it, and
+ *            after vbn_fini(). Destroy in the reverse order of creation: queues, pools, exports,
+ *            workers, ports.
+ *   units    sizes in bytes, times in nanoseconds, byte order of the host.
  *
  * A program: vbn_init(), vbn_port_open(), vbn_run() with a set-up function that makes each worker's
  * pools and queues and gives the worker something to poll. The README has it in forty lines.

@@ -16,9 +16,11 @@ extern "C" {
 struct vbn_port;
 
 struct vbn_port_conf {
-	struct vbn_num gid_index; /* default: RoCE v2 with a routable IPv4 address, then IPv6, then
-				     v2 link-local, then v1 */
-	uint32_t mtu;             /* path MTU, 256 to 4096; default the port's active one */
+	/* Default: RoCE v2 with a routable IPv4 address, then IPv6, then v2 link-local, then v1. */
+	struct vbn_num gid_index;
+
+	/* Path MTU: 256, 512, 1024, 2048 or 4096; default the port's active one. */
+	uint32_t mtu;
 };
 
 enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND };
@@ -34,9 +36,10 @@ struct vbn_port_info {
 	uint32_t mtu;         /* active path MTU */
 	uint64_t max_message; /* bytes */
 	uint32_t max_queues, max_depth;
-	int gid_index;          /* the chosen one */
-	char gid[64];           /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
-	char capabilities[128]; /* words, blank between: "rc uc ud write read atomic inline=…" */
+	int gid_index; /* the chosen one */
+	char gid[64];  /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
+	char capabilities
+		[128]; /* words, blank between: "rc uc ud send write read atomic": what the device has */
 };
 
 /* Lists the machine's ports, opened or not: writes at most n and returns how many there are, or
@@ -47,17 +50,20 @@ int vbn_port_list(struct vbn_port_info *infos, int n);
  * returns how many are valid. */
 int vbn_port_gids(const char *name, char (*gids)[80], int n);
 
-/* Opens by name. -ENODEV: no such device; -ENOTSUP: no driver has it; -EACCES, -EPERM: may not open
- * it; -ENETDOWN: port is down; -EINVAL: conf out of range. Any thread; the work is done on the
- * control thread. */
+/* Opens by name; conf may be NULL. -ENODEV: no such device; -ENXIO: the device has no such port;
+ * -ENOTSUP: no driver has it; -EACCES, -EPERM: may not open it; -ENETDOWN: port is down; -EINVAL: no
+ * name, or conf out of range; -EADDRNOTAVAIL: it has no GID; -ESHUTDOWN: before vbn_init(). Any
+ * thread; the work is done on the control thread. */
 int vbn_port_open(const char *name, const struct vbn_port_conf *conf, struct vbn_port **port);
 
-/* Its queues and exports must be gone; zones lose their registration. NULL is allowed. */
+/* Its queues and exports must be gone, else the port stays and a sentence says so; zones lose their
+ * registration. NULL is allowed. */
 void vbn_port_close(struct vbn_port *port);
+
+struct vbn_zone;
 
 /* Registers a zone for local access, so that bufs of its pools may be sent through this port's
  * queues. Creating a queue does so for its own two pools. -ENOMEM. Any thread. */
-struct vbn_zone;
 int vbn_port_register(struct vbn_port *port, struct vbn_zone *zone);
 
 void vbn_port_info(const struct vbn_port *port, struct vbn_port_info *info);

@@ -27,34 +27,52 @@ struct vbn_worker;
 struct vbn_port;
 struct vbn_queue;
 
+/* This version makes RC queues; the others answer -EINVAL. */
 enum vbn_transport { VBN_RC, VBN_UC, VBN_UD };
 
 struct vbn_queue_conf {
 	enum vbn_transport transport;
-	uint32_t tx_depth; /* messages in flight; a power of two, 1 to the port's max_depth; default
-			      1024 */
-	uint32_t rx_depth; /* receives posted; likewise */
-	uint32_t cq_mod;   /* at least one completion each so many sends; a power of two up to
-			      tx_depth; default 64 */
-	struct vbn_num
-		inline_size; /* bufs of up to so many bytes are copied into the WQE; default 0 */
-	uint32_t max_gather; /* segments of a chain, 1 to 30; default 4 */
-	struct vbn_pool *rx_pool; /* required: holds at least rx_depth bufs; data_size is the
-				     largest message received */
-	struct vbn_pool
-		*tx_pool; /* the pool most sends come from (they cost least); default rx_pool */
-	uint32_t remote_access; /* what the peer may do to exports through this queue: enum
-				   vbn_access */
-	void *context;          /* the caller's: vbn_queue_context() */
-	/* RC only. Times are as the field encodes them: retries of 7 RNRs is for ever, local ACK
-	 * timeout 4.096 us * 2^value. */
-	struct vbn_num retry_count;   /* 0 to 7; default 7 */
-	struct vbn_num rnr_retry;     /* 0 to 7; default 7 */
-	struct vbn_num timeout;       /* 0 to 31, 0 is never; default 14 (67 ms) */
-	struct vbn_num rnr_timer;     /* minimum RNR NAK timer, 0 to 31; default 1 (10 us) */
-	struct vbn_num service_level; /* 0 to 7 */
-	struct vbn_num traffic_class; /* 0 to 255 */
-	uint32_t hop_limit;           /* 1 to 255; default 64 */
+
+	/* Messages in flight, and receives posted: powers of two, 1 to the port's max_depth; default
+	 * 1024. A send of up to two segments takes one entry of the ring, a longer one several. */
+	uint32_t tx_depth;
+	uint32_t rx_depth;
+
+	/* At least one completion each so many sends: a power of two up to tx_depth; default 64. */
+	uint32_t cq_mod;
+
+	/* Bufs of up to so many bytes are copied into the WQE, 0 to 960; default 0. It is also what
+	 * vbn_send_inline() takes, where that is more than 28. */
+	struct vbn_num inline_size;
+
+	/* Segments of a chain, 1 to 30; default 4. */
+	uint32_t max_gather;
+
+	/* Where receives come from. Required: holds at least rx_depth bufs; its data_size is the
+	 * largest message that can be received. */
+	struct vbn_pool *rx_pool;
+
+	/* Where most sends come from: bufs of this pool cost least; default rx_pool. */
+	struct vbn_pool *tx_pool;
+
+	/* What the peer may do to exports through this queue: enum vbn_access. */
+	uint32_t remote_access;
+
+	/* The caller's: vbn_queue_context(). */
+	void *context;
+
+	/* RC, as the field encodes them. Retries: 0 to 7, default 7; 7 RNR retries are for ever. Local
+	 * ACK timeout: 4.096 us * 2^value, 0 to 31, 0 is never; default 14 (67 ms). Minimum RNR NAK
+	 * timer: 0 to 31; default 1 (10 us). */
+	struct vbn_num retry_count;
+	struct vbn_num rnr_retry;
+	struct vbn_num timeout;
+	struct vbn_num rnr_timer;
+
+	/* Service level 0 to 7, traffic class 0 to 255, hop limit 1 to 255 (default 64). */
+	struct vbn_num service_level;
+	struct vbn_num traffic_class;
+	uint32_t hop_limit;
 };
 
 /* Where a queue is, for its peer. Bytes to be sent by any means; the layout is big-endian and
@@ -125,7 +143,7 @@ int vbn_write(
 void vbn_flush(struct vbn_queue *queue);
 
 /* Receives up to n messages and posts as many bufs again. Completed sends are reaped too, but their
- * events stay for vbn_poll(). Returns how many, 0, or -EPIPE once a failed queue has nothing left.
+ * events stay for vbn_poll(). Returns how many, 0, -ENOTCONN, or -EPIPE once a failed queue has nothing left.
  */
 int vbn_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
 

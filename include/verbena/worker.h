@@ -18,14 +18,19 @@ extern "C" {
 struct vbn_worker;
 
 struct vbn_run_conf {
-	const char *cores; /* "0,2-3": one worker each, in this order; default: every allowed core
-			      but one, at least one */
-	enum vbn_switch idle_yield; /* give the core away in an iteration that found nothing to do.
-				       AUTO: where workers take every core this process may use, so
-				       that nothing else could run; the modes say so */
-	uint64_t drain_ns;       /* at a stop, how long in-flight work may take; default 500 ms */
-	enum vbn_switch signals; /* AUTO, ON: SIGINT and SIGTERM stop the run, and a second one does
-				    what it does to any program; OFF: they stay the program's */
+	/* "0,2-3": one worker each, in this order; default: every allowed core but one, at least one. */
+	const char *cores;
+
+	/* Give the core away in an iteration that found nothing to do. AUTO: where workers take every
+	 * core this process may use, so that nothing else could run; the modes say so. */
+	enum vbn_switch idle_yield;
+
+	/* At a stop, how long in-flight work may take; default 500 ms. */
+	uint64_t drain_ns;
+
+	/* AUTO, ON: SIGINT and SIGTERM stop the run, and a second one does what it does to any program;
+	 * OFF: they stay the program's. */
+	enum vbn_switch signals;
 };
 
 struct vbn_worker_conf {
@@ -44,11 +49,11 @@ typedef int vbn_poll_fn(struct vbn_worker *worker, void *arg);
  * was left. When all have left their loops, each worker's exit functions run on its thread in
  * reverse order. A worker is gone when vbn_run() returns.
  *
- * Returns 0; the signal's number where a
- * signal stopped it; -errno of a set-up that failed (the others are then wound up: their exit
- * functions run); -EINVAL: a core listed twice or that is not one; -EPERM: a core this process may
- * not use; -EBUSY: another vbn_run() is under way; -EAGAIN: no thread could be started. The calling
- * thread only waits. */
+ * setup may be NULL. The calling thread only waits. Returns 0, or
+ *   the signal's number, where a signal stopped it;
+ *   -errno of a set-up that failed: the others are then wound up, their exit functions run;
+ *   -EINVAL: a core listed twice or that is not one; -EPERM: a core this process may not use;
+ *   -EBUSY: another vbn_run() is under way; -EAGAIN: no thread could be started. */
 int vbn_run(const struct vbn_run_conf *conf, int (*setup)(struct vbn_worker *worker, void *arg),
 	void *arg);
 

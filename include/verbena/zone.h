@@ -27,8 +27,7 @@ enum vbn_pages {
 
 struct vbn_zone_conf {
 	size_t size;           /* bytes wanted; rounded up to a page */
-	struct vbn_num node;   /* NUMA node, which all pages then lie on; default: the calling
-				  thread's, which is preferred */
+	struct vbn_num node;   /* all pages lie on it; default: the calling thread's, preferred */
 	enum vbn_pages pages;  /* an explicit one is taken or the call fails */
 	enum vbn_switch memfd; /* ON: backed by a memfd (to share by descriptor), else anonymous */
 	const char *name;      /* for reports; copied; default "zone" */

@@ -199,10 +199,59 @@ void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void 
 	check_thread(pool, buf, caller);
 	if (unlikely(buf->state == BUF_HOME))
 		die(pool, buf, "freed twice", caller);
+	if (unlikely(buf->state == BUF_SENT))
+		die(pool, buf, "freed while it is sent: it is the queue's until it is completed",
+			caller);
 	if (unlikely(buf->state != BUF_OUT))
 		die(pool, buf, "its header was overwritten while it was in use", caller);
 	poison(buf);
 	histories[pool->id][index_of(pool, buf)].freed_by = caller;
+}
+
+/* ---- send and completion ---- */
+
+static void check_sendable(const struct vbn_buf *buf, const void *caller)
+{
+	struct vbn_pool *pool = buf->pool;
+	size_t at;
+
+	vbn__buf_debug_check(buf, caller);
+	check_thread(pool, buf, caller);
+	if (unlikely(buf->state == BUF_HOME))
+		die(pool, buf, "sent after it was freed", caller);
+	if (unlikely(buf->state == BUF_SENT))
+		die(pool, buf, "sent while it is sent already", caller);
+	at = (size_t)(buf->data - ((const uint8_t *)(buf + 1)));
+	if (unlikely(at > buf->size || buf->len > buf->size - at))
+		die(pool, buf, "sent with data or len outside its room", caller);
+}
+
+void vbn__buf_debug_sendable(const struct vbn_buf *buf, const void *caller)
+{
+	for (;; buf = buf->next) {
+		check_sendable(buf, caller);
+		if (!(buf->flags & VBN_BUF_CHAIN))
+			return;
+	}
+}
+
+static void set_state(struct vbn_buf *buf, uint8_t state)
+{
+	for (;; buf = buf->next) {
+		buf->state = state;
+		if (!(buf->flags & VBN_BUF_CHAIN))
+			return;
+	}
+}
+
+void vbn__buf_debug_sent(struct vbn_buf *buf)
+{
+	set_state(buf, BUF_SENT);
+}
+
+void vbn__buf_debug_done(struct vbn_buf *buf)
+{
+	set_state(buf, BUF_OUT);
 }
 
 /* ---- pools ---- */

@@ -19,7 +19,7 @@
 
 #define KIB 1024ul
 #define MIB (1024ul * KIB)
-#define THP_SIZE                                                                               \
+#define THP_SIZE \
 	(2 * MIB) /* where a transparent huge page may start; a larger one of another CPU only \
 		     goes unused */
 #define MAX_NODES  1024

@@ -54,9 +54,9 @@ extern struct vbn_pool *vbn__pools[MEM_MAX_POOLS + 1];
 /* What a buf's state is: in debug builds the owner's bits, so that a buf says whether it is home;
  * else always 0. */
 #ifdef VBN_DEBUG_BUFS
-enum { BUF_HOME = 0x5a, BUF_OUT = 0xa5 };
+enum { BUF_HOME = 0x5a, BUF_OUT = 0xa5, BUF_SENT = 0xc3 };
 #else
-enum { BUF_HOME = 0, BUF_OUT = 0 };
+enum { BUF_HOME = 0, BUF_OUT = 0, BUF_SENT = 0 };
 #endif
 
 /* The word of a buf that the send path compares in one go: its pool, its flags, its state. */
@@ -112,7 +112,14 @@ void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void 
 void vbn__buf_debug_check(
 	const struct vbn_buf *buf, const void *caller); /* before its pool is used */
 void vbn__buf_debug_alloc(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
+/* A buf or chain may be sent: it is out, of this thread, and its bytes are in its room. */
+void vbn__buf_debug_sendable(const struct vbn_buf *buf, const void *caller);
+/* The device has it, so that freeing or sending it is a mistake; and is done with it. */
+void vbn__buf_debug_sent(struct vbn_buf *buf);
+void vbn__buf_debug_done(struct vbn_buf *buf);
 #else
+#define vbn__buf_debug_sent(buf)                ((void)0)
+#define vbn__buf_debug_done(buf)                ((void)0)
 #define vbn__buf_debug_free(pool, buf, caller)  ((void)0)
 #define vbn__buf_debug_check(buf, caller)       ((void)0)
 #define vbn__buf_debug_alloc(pool, buf, caller) ((void)0)

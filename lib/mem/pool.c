@@ -258,7 +258,7 @@ static uint32_t report_leaks(const struct vbn_pool *pool)
 	if (!out)
 		return 0;
 	log_warning(
-		"pool %s: %u of its %u bufs are not home: free each one that a receive, an event or vbn_buf_alloc() gave",
+		"pool %s: %u of its %u bufs are not home: destroy the queues that hold some, and free each one that a receive, an event or vbn_buf_alloc() gave",
 		pool->name, out, pool->n_bufs);
 #ifdef VBN_DEBUG_BUFS
 	vbn__pool_debug_leaks(pool);
@@ -273,7 +273,8 @@ VBN_API void vbn_pool_destroy(struct vbn_pool *pool)
 
 	if (!pool)
 		return;
-	report_leaks(pool);
+	if (report_leaks(pool))
+		return; /* whoever holds one would find its memory gone */
 	vbn__counters_remove(&pool->counters);
 #ifdef VBN_DEBUG_BUFS
 	vbn__pool_debug_destroy(pool);

@@ -28,11 +28,15 @@ struct port_name {
 
 static int parse_name(const char *name, struct port_name *parsed)
 {
-	const char *colon = strchr(name, ':'), *device = name;
+	const char *colon, *device = name;
 	size_t length;
 	char *end;
 
 	*parsed = (struct port_name){.number = 1};
+	if (!name)
+		return fail(EINVAL,
+			"a port cannot be opened without a name: `verbena devices` lists those that exist");
+	colon = strchr(name, ':');
 	for (int i = 0; colon && vbn__drivers[i]; i++) {
 		if (strlen(vbn__drivers[i]->name) == (size_t)(colon - name) &&
 			!strncmp(vbn__drivers[i]->name, name, (size_t)(colon - name))) {
@@ -190,10 +194,12 @@ VBN_API void vbn_port_close(struct vbn_port *port)
 {
 	if (!port)
 		return;
-	if (port->n_queues || port->n_exports)
-		log_warning(
-			"port %s is closed with %u queues and %u exports on it: destroy them first",
+	if (port->n_queues || port->n_exports) {
+		log_error(
+			"port %s cannot be closed: it has %u queues and %u exports; destroy them first",
 			port->info.name, port->n_queues, port->n_exports);
+		return;
+	}
 	vbn__counters_remove(&port->counters);
 	pthread_mutex_lock(&lock);
 	for (struct vbn_port **at = &ports; *at; at = &(*at)->next) {

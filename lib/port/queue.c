@@ -88,6 +88,7 @@ VBN_API int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 	queue->ops = &vbn__queue_unconnected;
 	queue->port = port;
 	queue->worker = worker;
+	queue->asked = *asked;
 	queue->context = conf.context;
 	queue->conf = conf;
 	ret = vbn__worker_queues_add(worker, queue);

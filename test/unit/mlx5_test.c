@@ -6,6 +6,7 @@
 #include "unit.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
 #include <verbena.h>
 
 /* Linked ahead of libibverbs; naming it keeps the linker from leaving it out. */
@@ -675,6 +676,78 @@ static void test_scatter_to_cqe_decoded(void **state)
 	stream(20000, mixed);
 }
 
+/* What a program gets wrong is refused, and nothing is lost by it. */
+static void test_misuse_is_refused(void **state)
+{
+	struct vbn_queue_conf conf = base_conf();
+	struct vbn_port *port;
+
+	(void)state;
+	connect_pair(&conf);
+	assert_int_equal(vbn_send(f.a, f.bufs, -1), 0);
+	assert_int_equal(vbn_send(f.a, f.bufs, 0), 0);
+	assert_int_equal(vbn_recv(f.b, f.bufs, -5), 0);
+	assert_int_equal(vbn_poll(f.worker, f.events, -1), 0);
+	assert_int_equal(vbn_buf_alloc(f.pool, f.bufs, -1), -ENOBUFS);
+	assert_int_equal(vbn_port_open(NULL, NULL, &port), -EINVAL);
+	assert_int_equal(vbn_port_open("mlx5_0:2", NULL, &port), -ENXIO);
+	assert_int_equal(vbn_port_open("mlx5_99", NULL, &port), -ENODEV);
+	vbn_port_close(f.port);
+	assert_logged("cannot be closed: it has 2 queues and 1 exports");
+	vbn_pool_destroy(f.pool);
+	assert_logged("128 of its 512 bufs are not home: destroy the queues");
+	stream(500, small); /* all of it is still there */
+}
+
+#ifdef VBN_DEBUG_BUFS
+static void expect_abort(void (*misuse)(struct vbn_buf *buf), struct vbn_buf *buf)
+{
+	pid_t child = fork();
+	int status;
+
+	if (!child) {
+		misuse(buf);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGABRT);
+}
+
+static void send_it(struct vbn_buf *buf)
+{
+	vbn_send(f.a, &buf, 1);
+}
+
+static void free_it(struct vbn_buf *buf)
+{
+	vbn_buf_free(&buf, 1);
+}
+
+/* Debug builds end at the call that is wrong: sent twice, freed while sent, sent when free, longer than its room. */
+static void test_debug_sends(void **state)
+{
+	struct vbn_queue_conf conf = base_conf();
+	struct vbn_buf *buf = new_buf(f.pool), *in;
+	uint64_t start = clock_ns();
+
+	(void)state;
+	connect_pair(&conf);
+	buf->len = DATA + 1;
+	expect_abort(send_it, buf);
+	buf->len = 8;
+	assert_int_equal(vbn_send(f.a, &buf, 1), 1);
+	expect_abort(send_it, buf);
+	expect_abort(free_it, buf);
+	vbn_flush(f.a);
+	while (!vbn_recv(f.b, &in, 1))
+		must_not_take_longer(start);
+	vbn_buf_free(&in, 1);
+	wait_idle(f.a);
+	expect_abort(send_it, buf);
+}
+#endif
+
 static void expect_refused(const struct vbn_queue_conf *conf, int error, const char *sentence)
 {
 	struct vbn_queue *queue;
@@ -749,6 +822,10 @@ int main(void)
 		test(test_peer_gone),
 		test(test_pool_runs_empty),
 		test(test_scatter_to_cqe_decoded),
+		test(test_misuse_is_refused),
+#ifdef VBN_DEBUG_BUFS
+		test(test_debug_sends),
+#endif
 		test(test_conf_ranges),
 		test(test_address_of_a_stranger),
 	};

@@ -20,6 +20,8 @@ static int ring_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 
 	if (mq->sq.tail != mq->sq.head && !queue->failed)
 		got += vbn__sq_reap(mq, events + got, n - got);
+	if (unlikely(queue->failed))
+		got += queue->ops->poll(queue, events + got, n - got); /* says so at once */
 	return got;
 }
 
@@ -324,8 +326,10 @@ void vbn__mlx5_queue_free(struct vbn_queue *queue)
 		uintptr_t slot = sq->slots[sq->tail & sq->mask];
 		struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
 
-		if (!(slot & (SLOT_EMPTY | SLOT_FURTHER | SLOT_NOP)))
-			vbn_buf_free(&buf, 1);
+		if (slot & (SLOT_EMPTY | SLOT_FURTHER | SLOT_NOP))
+			continue;
+		vbn__buf_debug_done(buf);
+		vbn_buf_free(&buf, 1);
 	}
 	for (; rq->tail != rq->head; rq->tail++)
 		pool_push(rq->pool, rq->slots[rq->tail & rq->mask]);
@@ -333,6 +337,11 @@ void vbn__mlx5_queue_free(struct vbn_queue *queue)
 }
 
 /* ---- modes ---- */
+
+static const char *asked_count(uint32_t number)
+{
+	return number ? vbn__mode_number(number, "") : "auto";
+}
 
 static const char *asked(const struct vbn_num *number, const char *unit)
 {
@@ -355,21 +364,23 @@ void vbn__mlx5_queue_modes(const struct vbn_queue *queue, struct mode_report *re
 		mq->sq.inline_size ? vbn__mode_number(mq->sq.inline_size, "B") : "off",
 		"bufs up to this are copied into the WQE; vbn_send_inline() takes up to %u B",
 		mq->sq.max_inline);
-	vbn__mode_add(report, "tx_ring", vbn__mode_number(conf->tx_depth, ""),
+	vbn__mode_add(report, "tx_ring", asked_count(queue->asked.tx_depth),
 		vbn__mode_number(mq->sq.mask + 1ull, "WQEBBs"),
 		"a plain send takes one of 64 bytes");
-	vbn__mode_add(report, "rx_ring", vbn__mode_number(conf->rx_depth, ""),
+	vbn__mode_add(report, "rx_ring", asked_count(queue->asked.rx_depth),
 		vbn__mode_number(mq->rq.depth, "receives"), "kept full from pool \"%s\"",
 		mq->rq.pool->name);
-	vbn__mode_add(report, "cq_mod", vbn__mode_number(conf->cq_mod, ""),
+	vbn__mode_add(report, "cq_mod", asked_count(queue->asked.cq_mod),
 		vbn__mode_number(mq->sq.cq_mod, ""),
 		"at most so many WQEs to a completion; sooner where none is on its way");
 	vbn__mode_add(report, "cqe_size", "auto", vbn__mode_number(mq->cqe_size, "B"),
 		"as libmlx5 made the queue");
 	vbn__mode_add(report, "cqe_compression", "auto", "off",
 		"this version does not ask the device for it");
-	vbn__mode_add(report, "scatter_to_cqe", "off", mq->scatter_to_cqe ? "decoded" : "off", "%s",
-		mq->scatter_to_cqe ? "the device would not turn it off" : "asked for at creation");
+	vbn__mode_add(report, "scatter_to_cqe", "auto", mq->scatter_to_cqe ? "decoded" : "off",
+		"%s",
+		mq->scatter_to_cqe ? "the device would not turn it off"
+				   : "received bytes belong in bufs");
 	vbn__mode_add(report, "doorbell", "auto", "one a flush, no lock",
 		"a 64-bit store to the queue's register; BlueFlame is not used");
 	vbn__mode_add(

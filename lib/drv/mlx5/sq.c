@@ -135,13 +135,16 @@ static always_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_s
 		struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
 
 		if (likely(!(slot & SLOT_BITS))) {
+			vbn__buf_debug_done(buf);
 			pool_take_home(&home, buf);
 		} else if (slot & SLOT_EVENT) {
 			if (got == n)
 				break;
+			vbn__buf_debug_done(buf);
 			event_fill(mq, tail, buf, status, &events[got++]);
 		} else if (slot & SLOT_FOREIGN) {
 			pool_close(&home);
+			vbn__buf_debug_done(buf);
 			vbn_buf_free(&buf, 1);
 			home = pool_open(sq->pool);
 		} else {
@@ -342,6 +345,7 @@ static int stage_any(struct mlx5_queue *mq, struct vbn_buf *buf, const struct vb
 		vbn_buf_free(&buf, 1);
 	} else {
 		sq_advance(mq, n_segments, slot_of(sq, buf));
+		vbn__buf_debug_sent(buf);
 	}
 	count_add(&mq->queue.stats.tx_messages, 1);
 	count_add(&mq->queue.stats.tx_bytes, total);
@@ -375,6 +379,7 @@ static always_inline int stage_plain(struct mlx5_queue *mq, struct vbn_buf **buf
 			remote_write(wqe + 16, &remotes[i]);
 		data_write(wqe + (remotes ? 32 : 16), len, lkey, buf->data);
 		slots[i] = (uintptr_t)buf;
+		vbn__buf_debug_sent(buf);
 		bytes += len;
 	}
 	count_add(&mq->queue.stats.tx_messages, i);
@@ -422,6 +427,8 @@ static always_inline int stage(struct mlx5_queue *mq, struct vbn_buf **bufs,
 	struct sq *sq = &mq->sq;
 	int taken = 0;
 
+	if (unlikely(n <= 0))
+		return 0;
 	queue_mark_dirty(&mq->queue);
 	n = sq_reserve(mq, n);
 	if (unlikely(mq->queue.failed))
