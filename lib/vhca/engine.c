@@ -26,7 +26,7 @@ enum {
 	CONTENDED_NS = 60 * 1000, /* a yield that took so long: others want the core, so sleeping
 				     wakes up sooner */
 	FIRST_NAP_NS = 10 * 1000,
-	LAST_NAP_NS = 500 * 1000,
+	LAST_NAP_NS = 950 * 1000,   /* with what waking takes, within a millisecond */
 	IDLE_NS = 20 * 1000 * 1000, /* naps stay short while there was work so recently */
 	TURN_NS = 100 * 1000,
 	RECENT_NAP_NS = 50 * 1000,
@@ -50,6 +50,7 @@ static struct {
 	uint64_t n_sweeps; /* under the lock of any device */
 	struct pollfd inputs[VHCA_MAX_DEVICES];
 	nfds_t n_inputs;
+	bool nothing_in; /* the last doze ended without any of them: one sweep need not look */
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Core clock ticks are cycles scaled by a 64.64 factor. */
@@ -212,7 +213,7 @@ static unsigned int sweep_device(struct vhca_device *device)
 	n += run_queues(device->tables);
 	if (unlikely(!vhca_list_empty(&device->tables->errored)))
 		n += run_flushes(device->tables);
-	if (device->wire->ops->poll)
+	if (device->wire->ops->poll && !engine.nothing_in)
 		n += device->wire->ops->poll(device->wire);
 	if (unlikely(!vhca_list_empty(&device->tables->sessions)))
 		vhca_sessions_end(device->tables);
@@ -284,9 +285,12 @@ static unsigned int sweep(int n_devices)
 	engine.watch = clock_due && watch_due(now);
 	for (int i = 0; i < n_devices; i++)
 		pthread_mutex_lock(&vhca_device(i)->lock);
-	if (unlikely(now >= engine.next_deadline))
+	if (unlikely(now >= engine.next_deadline)) {
 		n += sweep_timers(n_devices, now);
+		engine.nothing_in = false; /* what a timer has made ready goes out there */
+	}
 	n += sweep_guarded(n_devices, clock_due);
+	engine.nothing_in = false;
 	if (clock_due)
 		engine.last_clock_page = now;
 	engine.n_sweeps++;
@@ -320,7 +324,7 @@ static void doze(uint64_t ns)
 {
 	struct timespec time = {.tv_nsec = (long)ns};
 
-	ppoll(engine.inputs, engine.n_inputs, &time, NULL);
+	engine.nothing_in = !ppoll(engine.inputs, engine.n_inputs, &time, NULL);
 }
 
 static void find_inputs(int n_devices)
