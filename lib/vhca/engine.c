@@ -18,8 +18,9 @@
 
 enum {
 	CLOCK_OFFSET = 0,
-	SPIN_NS = 30 * 1000, /* of empty sweeps before the core is offered to others */
-	SETTLE_NS = 20 * 1000 * 1000,
+	SPIN_NS = 30 * 1000,            /* of empty sweeps before the core is offered to others */
+	SETTLE_NS = 1000 * 1000 * 1000, /* the engine may have to wait for a core */
+	SETTLE_SWEEPS = 256,
 	SETTLE_NAP_NS = 20 * 1000,
 	YIELD_NS = 100 * 1000,         /* ... before the thread sleeps */
 	CONTENDED_SPIN_NS = 15 * 1000, /* ... where others want it: the pause between two bursts */
@@ -339,21 +340,19 @@ static void find_inputs(int n_devices)
 /* ---- for commands ---- */
 
 /* What has been rung when it is called is done when it returns, but for what waits on timers: two
- * sweeps see the doorbell, and then no queue is active. The lock is let go meanwhile, so the caller
- * keeps its objects; it waits no longer than a device would take for a command. */
+ * sweeps see the doorbell, and then no queue is active, or all have had many turns. The lock is let
+ * go meanwhile, so the caller keeps its objects. */
 void vhca_engine_settle(struct vhca_device *device)
 {
-	uint64_t first = engine.n_sweeps, until = clock_ns() + SETTLE_NS;
+	uint64_t first = engine.n_sweeps, until = clock_ns() + SETTLE_NS, n;
 
-	vhca_unlock(device);
-	for (;;) {
+	do {
+		vhca_unlock(device);
 		nap(SETTLE_NAP_NS);
 		vhca_lock(device);
-		if (clock_ns() > until ||
-			(engine.n_sweeps - first >= 2 && vhca_list_empty(&device->tables->active)))
-			return;
-		vhca_unlock(device);
-	}
+		n = engine.n_sweeps - first;
+	} while (clock_ns() < until &&
+		(n < 2 || (n < SETTLE_SWEEPS && !vhca_list_empty(&device->tables->active))));
 }
 
 /* ---- idling ---- */
@@ -492,4 +491,10 @@ void vhca_engine_stop(void)
 		pthread_join(engine.thread, NULL);
 	}
 	pthread_mutex_unlock(&engine.lock);
+}
+
+void vhca_engine_forked(void)
+{
+	pthread_mutex_init(&engine.lock, NULL);
+	engine.users = 0;
 }
