@@ -129,12 +129,13 @@ static void forked(void)
 	pthread_mutex_init(&lock, NULL);
 	memset(vhca_fd_table, 0, (size_t)n_slots * sizeof(vhca_fd_table[0]));
 	owner = 0;
-	vhca_status_forked();
+	vhca_channels_forked();
+	vhca_fork_child();
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, forked);
+	pthread_atfork(vhca_fork_prepare, vhca_fork_parent, forked);
 }
 
 /* Whether the table is this process's, or becomes it. */

@@ -165,6 +165,11 @@ static void make_devices(void)
 	}
 }
 
+int vhca_n_devices_made(void)
+{
+	return n_devices;
+}
+
 int vhca_n_devices(void)
 {
 	pthread_once(&once, make_devices);
@@ -203,6 +208,22 @@ static void start_clock(struct vhca_context *context)
 	info->overflow_period = 1000000000ull;
 }
 
+/* In a child of fork that opens a device of its own. */
+static bool have_wires(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	bool all = true;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < n_devices; i++) {
+		if (!devices[i].wire)
+			devices[i].wire = make_wire(&devices[i], vhca_options()->wire);
+		all &= devices[i].wire != NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	return all;
+}
+
 int vhca_context_create(struct vhca_device *device, int memfd, struct vhca_context **result)
 {
 	struct vhca_context *context = calloc(1, sizeof(*context));
@@ -227,7 +248,7 @@ int vhca_context_create(struct vhca_device *device, int memfd, struct vhca_conte
 		error = errno;
 		goto no_bar;
 	}
-	error = vhca_engine_start();
+	error = have_wires() ? vhca_engine_start() : ENOMEM;
 	if (error)
 		goto no_engine;
 	start_clock(context);

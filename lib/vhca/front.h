@@ -177,6 +177,8 @@ int vhca_handle_destroy(struct vhca_context *context, uint32_t number, enum vhca
 /* Makes context->handles if there are none. */
 int vhca_handles_need(struct vhca_context *context);
 
+/* In a child of fork. */
+void vhca_channels_forked(void);
 /* Ends channels that have neither a descriptor nor a CQ left. */
 void vhca_channels_sweep(struct vhca_context *context);
 

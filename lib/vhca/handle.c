@@ -111,6 +111,11 @@ void vhca_channel_close(struct vhca_channel_file *file)
 	pthread_mutex_unlock(&channels_lock);
 }
 
+void vhca_channels_forked(void)
+{
+	pthread_mutex_init(&channels_lock, NULL);
+}
+
 int vhca_channel_make(struct vhca_context *context, int *program_fd)
 {
 	struct vhca_channel_file *file = calloc(1, sizeof(*file));

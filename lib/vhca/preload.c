@@ -327,6 +327,25 @@ static bool device_ioctl(int fd, unsigned long request, void *arg, int *error)
 	return true;
 }
 
+/* In a child of fork: the descriptor was a device of the parent's. */
+static bool is_inherited(int fd)
+{
+	static bool said;
+	char path[32], target[32] = "";
+
+	if (likely(!vhca_fork_left_devices))
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (real()->readlink(path, target, sizeof(target) - 1) < 0 ||
+		strncmp(target, "/memfd:infiniband/uverbs", 24))
+		return false;
+	if (!said)
+		log_warning(
+			"vhca: a device that was opened before fork() does not work in the child: open it there anew");
+	said = true;
+	return true;
+}
+
 HOOK int ioctl(int fd, unsigned long request, ...)
 {
 	va_list args;
@@ -338,6 +357,8 @@ HOOK int ioctl(int fd, unsigned long request, ...)
 	va_end(args);
 	if (vhca_fd_may_be_ours(fd) && device_ioctl(fd, request, arg, &error))
 		return error ? failed(error) : 0;
+	if (unlikely(request == RDMA_VERBS_IOCTL) && is_inherited(fd))
+		return failed(EPERM);
 	return real()->ioctl(fd, request, arg);
 }
 

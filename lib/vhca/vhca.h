@@ -9,6 +9,7 @@
  *     device.c     devices, contexts, ports, GIDs
  *     object.c     numbers, PDs, MRs, AHs, UARs; queue.c CQs and SRQs; qp.c QPs and their states
  *     event.c      completion and async events
+ *     fork.c       what a child of fork() has of it all
  *     lost.c       what fails when the program has unmapped memory; guard.c catches the fault
  *     port.c       what changes meanwhile: port state, GIDs, a device's death
  *     status.c     what the process answers about itself; profile.c, what a card says of itself
@@ -182,6 +183,8 @@ struct vhca_device {
 /* The devices of this process, made on first use. Any thread. */
 int vhca_n_devices(void);
 struct vhca_device *vhca_device(int index);
+/* Those there are already: none where nobody has asked yet. */
+int vhca_n_devices_made(void);
 
 /* For a command: takes the lock so that the engine makes way. */
 void vhca_lock(struct vhca_device *device);
@@ -392,5 +395,15 @@ void vhca_status_forked(void);
 /* The first context starts the engine thread, the last one stops it. */
 int vhca_engine_start(void);
 void vhca_engine_stop(void);
+/* In a child of fork. */
+void vhca_engine_forked(void);
+
+/* ---- fork.c: around fork() ---- */
+
+void vhca_fork_prepare(void);
+void vhca_fork_parent(void);
+void vhca_fork_child(void);
+/* This is a child of a process that had devices open. */
+extern bool vhca_fork_left_devices;
 
 #endif
