@@ -45,6 +45,13 @@ extern char **cmd_argv;
 
 uint64_t now_ns(void);
 
+/* From here on SIGINT and SIGTERM end what vbn_run() runs, or will run, in order; the first one.
+ * Where they are ignored, as under nohup, they stay so. */
+void stop_signals_take(void);
+
+/* The signal that asked to stop, or 0. */
+int stop_signal(void);
+
 /* Starts the library with the --vbn-* options of the command line; its sentences go through say().
  * Returns 0 or an exit status. */
 int cmd_library_start(void);

@@ -33,8 +33,8 @@ static const struct option options[] = {
 		"messages to a doorbell (64)"},
 	{"cq-mod", "N", VALUE_POW2, VALUE(cq_mod), 1, 32768, NULL,
 		"sends to a completion; a power of two (64)"},
-	{"inline-size", "N", VALUE_SIZE, VALUE(inline_size), 0, 4096, NULL,
-		"messages of up to so many bytes go into the WQE\n(the library's choice)"},
+	{"inline-size", "N", VALUE_SIZE, VALUE(inline_size), 0, 960, NULL,
+		"messages of up to so many bytes go into the WQE; at most\n960 (the library's choice)"},
 	{"duration", "T", VALUE_TIME, VALUE(duration), SECOND / 1000, 365 * DAY, NULL,
 		"how long (10 s)"},
 	{"iters", "N", VALUE_COUNT, VALUE(iters), 1, 1000000000000000, NULL,
@@ -44,14 +44,14 @@ static const struct option options[] = {
 	{"bidirectional", NULL, VALUE_FLAG, VALUE(bidirectional), 0, 0, NULL,
 		"each queue sends and receives"},
 	{"rate", "N", VALUE_COUNT, VALUE(rate), 1, 1000000000000, NULL,
-		"messages per second in all, at most (unlimited)"},
+		"messages per second in all, at most: what could not go in\ntime is not made up for (unlimited)"},
 	{"mtu", "N", VALUE_POW2, VALUE(mtu), 256, 4096, NULL, "path MTU (the port's)"},
 	{"gid-index", "N", VALUE_COUNT, VALUE(gid_index), 0, 65535, NULL,
 		"source GID (RoCE v2 with a routable address first)"},
 	{"one-worker", NULL, VALUE_FLAG, VALUE(one_worker), 0, 0, NULL,
 		"both ends on one worker, for each core"},
 	{"verify", NULL, VALUE_FLAG, VALUE(verify), 0, 0, NULL,
-		"number each message, fill it with a pattern, check both"},
+		"number each message, fill it with a pattern, check both:\neach message that is received; of writes, which nobody\nreceives, the last one in each slot of the target's memory,\nat the end. Without it only losses are known"},
 	{"json", "FILE", VALUE_TEXT, VALUE(json), 0, 0, NULL,
 		"write the result as one JSON object; - is standard\noutput, which then has nothing else"},
 };
@@ -75,6 +75,10 @@ static const struct command command = {
 		"                           a million RDMA writes on the emulated ConnectX\n"
 		"  verbena msgrate --cores 2-5 --queues 4 --bidirectional\n"
 		"                           cores 2 and 3, and 4 and 5, in both directions\n"
+		"\n"
+		"`messages` and msg/s are of the window that counts; `sent`, `received` and `lost` are of the whole run, its\n"
+		"warm-up and its end included. JSON has null for what was not checked, and, behind the keys that are always\n"
+		"there in their order, `stopped` and `errors`, a sentence for each queue that failed.\n"
 		"\n"
 		"exit status: 0 nothing lost; 1 something was lost, corrupt, doubled, reordered, a queue failed, or nothing\n"
 		"got through; 2 usage; 3 cannot run here; 130 stopped by SIGINT or SIGTERM, with the results so far.\n",
@@ -275,6 +279,8 @@ static int make_sides(struct run *run)
 	return 0;
 }
 
+/* ---- requested against effective: what this command decides ---- */
+
 static void cores_text(const struct run *run, char *text, size_t size)
 {
 	size_t n = 0;
@@ -283,10 +289,13 @@ static void cores_text(const struct run *run, char *text, size_t size)
 		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
 }
 
+/* Where the user left the device open, run->chosen ends with why. */
 static const char *why_device(const struct run *run)
 {
+	const char *why = strstr(run->chosen, ": ");
+
 	if (!run->conf.device)
-		return "the best port that there is";
+		return why ? why + 2 : "the best port that there is";
 	return strcmp(run->conf.device, "vhca") ? "as asked" : "an emulated one, as asked";
 }
 
@@ -309,17 +318,90 @@ static void note_port(struct run *run)
 	modes_add(run, modes, n < (int)ARRAY_SIZE(modes) ? n : (int)ARRAY_SIZE(modes), "port");
 }
 
+static bool asked(const struct run *run, const char *option)
+{
+	return option_given(&command, run->given, option);
+}
+
+static void note_flag(
+	struct run *run, const char *name, bool given, bool effective, const char *why)
+{
+	mode_add(run, name, given ? "on" : "off", effective ? "on" : "off", why);
+}
+
+static void note_time(struct run *run, const char *name, int64_t ns, const char *why)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%g s", (double)ns / 1e9);
+	mode_add(run, name, asked(run, name) ? text : "auto", text, why);
+}
+
+static void note_verify(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	char scan[64];
+
+	snprintf(scan, sizeof(scan), "last scan of %lld slots", (long long)conf->tx_depth);
+	if (!conf->verify)
+		mode_add(run, "verify", "off", "off",
+			"not asked for; what is lost is known by counting, no more");
+	else if (conf->op == OP_WRITE)
+		mode_add(run, "verify", "on", scan,
+			"nobody receives a write: of each slot the last message is checked, at the end");
+	else
+		mode_add(run, "verify", "on", "each message", "as asked");
+}
+
+static void note_length(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	char text[32];
+
+	snprintf(text, sizeof(text), "%lld", (long long)conf->iters);
+	if (conf->iters)
+		mode_add(run, "iters", text, text, "as asked, of each queue that sends");
+	else
+		note_time(run, "duration", conf->duration,
+			asked(run, "duration") ? "as asked" : "the default");
+	note_time(run, "warmup", conf->warmup,
+		asked(run, "warmup")  ? "as asked"
+			: conf->iters ? "none with --iters, of which all count"
+				      : "the default");
+	snprintf(text, sizeof(text), "%lld msg/s at most", (long long)conf->rate);
+	mode_add(run, "rate", conf->rate ? text : "unlimited", conf->rate ? text : "unlimited",
+		conf->rate ? "as asked, in all" : "not asked for");
+}
+
 static void note_workers(struct run *run)
 {
+	const struct msgrate_options *conf = &run->conf;
 	char workers[32], cores[64];
 
-	mode_add(run, "device", run->requested_device, run->port_info.name, why_device(run));
 	snprintf(workers, sizeof(workers), "%d", run->n_sides);
-	mode_add(run, "workers", run->conf.cores || run->conf.one_worker ? workers : "auto",
-		workers, why_workers(run));
+	mode_add(run, "workers", conf->cores || conf->one_worker ? workers : "auto", workers,
+		why_workers(run));
+	note_flag(run, "one_worker", conf->one_worker, conf->one_worker || run->n_sides == 1,
+		why_workers(run));
 	cores_text(run, cores, sizeof(cores));
-	mode_add(run, "cores", run->conf.cores ? run->conf.cores : "auto", cores,
-		run->conf.cores ? "as asked" : "of those allowed, near the device");
+	mode_add(run, "cores", conf->cores ? conf->cores : "auto", cores,
+		conf->cores ? "as asked" : "of those allowed, near the device");
+}
+
+static void note_options(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	char device[64];
+
+	mode_add(run, "device", run->requested_device, device_text(run, device), why_device(run));
+	note_workers(run);
+	note_number(run, "queues", asked(run, "queues") ? conf->queues : 0, conf->queues,
+		asked(run, "queues") ? "as asked, of a worker to its peer" : "the default");
+	note_flag(run, "bidirectional", conf->bidirectional, conf->bidirectional,
+		conf->bidirectional ? "as asked: each queue sends and receives"
+				    : "not asked for: one end of each queue sends");
+	note_verify(run);
+	note_length(run);
 }
 
 /* ---- the monitor: a thread that sleeps, and tells the time ---- */
@@ -362,12 +444,24 @@ static void watch(struct run *run)
 	vbn_stop();
 }
 
+/* Tells how far the set-up is, each second. The side that gives up says why. */
+static int await_setup(struct run *run)
+{
+	char queues[64];
+	int err;
+
+	while ((err = meet(run, STAGE_CONNECTED, SECOND)) == -ETIMEDOUT)
+		say_live("setting up: %d of %s", load_once(&run->n_made),
+			plural((uint64_t)run->n_ends, "queue", queues));
+	say_live(NULL);
+	return err;
+}
+
 static void *monitor(void *arg)
 {
 	struct run *run = arg;
 
-	/* The side that gives up says why. */
-	if (meet(run, STAGE_CONNECTED, 60ull * SECOND))
+	if (await_setup(run))
 		return NULL;
 	if (*run->chosen)
 		say("%s", run->chosen);
@@ -381,13 +475,12 @@ static int monitor_start(struct run *run)
 	sigset_t set, old;
 	int err;
 
-	/* SIGINT is vbn_run()'s: its thread must not be this one. */
 	sigfillset(&set);
 	pthread_sigmask(SIG_SETMASK, &set, &old);
 	err = pthread_create(&run->monitor, NULL, monitor, run);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return err
-		? cannot("the run cannot be watched: no thread can be started: %s; raise ulimit -u",
+		? cannot("the run cannot be watched: no thread can be started: %s; raise ulimit -u or -v",
 			  strerror(err))
 		: 0;
 }
@@ -405,11 +498,11 @@ static void monitor_stop(struct run *run)
 
 /* ---- the run ---- */
 
-/* 0, a signal's number, or -errno of the first thing that failed. */
+/* 0 or -errno of the first thing that failed. */
 static int run_workers(struct run *run)
 {
 	static char cores[MAX_CORES * 6];
-	struct vbn_run_conf conf = {.cores = cores};
+	struct vbn_run_conf conf = {.cores = cores, .signals = VBN_OFF};
 	int err;
 
 	cores_text(run, cores, sizeof(cores));
@@ -432,9 +525,9 @@ static void say_failures(const struct run *run)
 		say("%d queues have failed: those above are the first of them", failed);
 }
 
-static int verdict(const struct run *run, const struct result *result)
+static int verdict(const struct result *result)
 {
-	if (run->stopped_by_signal)
+	if (stop_signal())
 		return STATUS_STOPPED;
 	if (result->lost || result->corrupt || result->duplicate || result->reordered ||
 		result->failed_queues)
@@ -448,16 +541,21 @@ static int verdict(const struct run *run, const struct result *result)
 static int report(struct run *run, struct json_sink *sink)
 {
 	struct result result;
-	int status;
+	int status = 0;
 
 	result_take(run, &result);
+	result_notes(run, &result);
 	say_failures(run);
-	if (sink->file != stdout)
+	if (sink->file != stdout) {
 		result_print(run, &result);
-	status = json_finish(sink, sink->path ? result_json(run, &result) : NULL);
-	return status ? status : verdict(run, &result);
+		status = output_check(0);
+	}
+	if (sink->path && json_finish(sink, result_json(run, &result)))
+		status = STATUS_CANNOT;
+	return status ? status : verdict(&result);
 }
 
+/* One that is stopped while it is set up has results, too: nothing was sent. */
 static int execute(struct run *run, struct json_sink *sink)
 {
 	int status, err;
@@ -468,9 +566,8 @@ static int execute(struct run *run, struct json_sink *sink)
 		return status;
 	err = run_workers(run);
 	monitor_stop(run);
-	if (err < 0)
+	if (err < 0 && !stop_signal())
 		return library_failed(err, "the run cannot be set up");
-	run->stopped_by_signal = err > 0;
 	return report(run, sink);
 }
 
@@ -490,7 +587,7 @@ static int run_on_port(struct run *run)
 		status = json_open(&sink, run->conf.json);
 	if (status)
 		return status;
-	note_workers(run);
+	note_options(run);
 	note_port(run);
 	status = execute(run, &sink);
 	if (sink.file)
@@ -526,13 +623,14 @@ static void run_init(struct run *run)
 int cmd_msgrate(int argc, char **argv)
 {
 	static struct run run;
-	uint64_t given;
-	int status = options_parse(&command, argc, argv, &run.conf, &given, NULL);
+	int status;
 
+	stop_signals_take();
+	status = options_parse(&command, argc, argv, &run.conf, &run.given, NULL);
 	if (status != OPTIONS_OK)
 		return status;
 	run_init(&run);
-	status = check_options(&run.conf, given);
+	status = check_options(&run.conf, run.given);
 	if (!status)
 		status = cores_parse(&run);
 	if (!status)

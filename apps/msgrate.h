@@ -65,6 +65,7 @@ struct end {
 	struct vbn_remote *remotes; /* of writes: by slot, with a burst's worth of them again behind
 				       the last */
 	uint32_t slot_mask;
+	uint64_t warm;            /* of staged: when the window that counts began */
 	uint64_t given_up;        /* of staged: lost, so not on their way to the peer */
 	uint64_t shut_at;         /* what the peer had received when its window was found shut */
 	uint64_t shut_since;      /* ns */
@@ -120,6 +121,7 @@ struct meeting {
 
 struct run {
 	struct msgrate_options conf;
+	uint64_t given; /* which options */
 	const char *requested_device;
 	char chosen[256]; /* which device, and why, where the user left it open */
 	struct vbn_port *port;
@@ -131,6 +133,7 @@ struct run {
 	struct end *ends;
 	int n_ends;
 	int n_senders; /* ends that send */
+	int n_made;    /* ends whose queue there is; written by all sides */
 	int phase;     /* enum phase; written by the monitor */
 	struct meeting meeting;
 	/* the monitor */
@@ -142,13 +145,15 @@ struct run {
 	pthread_mutex_t modes_lock;
 	struct vbn_mode *modes;
 	int n_modes;
-	bool stopped_by_signal;
 };
 
 /* ---- msgrate_device.c: 0 or an exit status ---- */
 
 /* Goes under vhca where the user asks for it; to be called before the library is started. */
 int device_before_library(struct run *run);
+
+/* "mlx5_0", or "mlx5_0, emulated (vhca)". */
+const char *device_text(const struct run *run, char text[64]);
 
 /* Opens the port that the user named, or the best; goes under vhca where there is none. */
 int device_open(struct run *run);
@@ -194,6 +199,9 @@ struct result {
 	double first_message_seconds; /* below 0: none came */
 	uint64_t max_rss_bytes;
 };
+
+/* What the run measured of a mode, and where the window is not as long as asked for. */
+void result_notes(struct run *run, const struct result *result);
 
 void result_take(const struct run *run, struct result *result);
 void result_print(const struct run *run, const struct result *result);

@@ -2,10 +2,13 @@
 #include "msgrate.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-#define MAX_PORTS 64
+#define MAX_PORTS         64
+#define SPARE_DESCRIPTORS 12 /* that a port and a run take, at the most */
 
 /* ---- the port ---- */
 
@@ -23,6 +26,30 @@ int device_before_library(struct run *run)
 	if (device && !strcmp(device, "vhca") && !vhca_is_loaded())
 		return vhca_start_over("");
 	return 0;
+}
+
+const char *device_text(const struct run *run, char text[64])
+{
+	snprintf(text, 64, "%.40s%s", run->port_info.name,
+		vhca_is_loaded() ? ", emulated (vhca)" : "");
+	return text;
+}
+
+/* Known ahead, because a library that runs out of descriptors takes it for a machine without
+ * devices. */
+static int check_descriptors(void)
+{
+	int fds[SPARE_DESCRIPTORS], n = 0;
+
+	while (n < SPARE_DESCRIPTORS && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+		n++;
+	for (int i = 0; i < n; i++)
+		close(fds[i]);
+	if (n == SPARE_DESCRIPTORS || (errno != EMFILE && errno != ENFILE))
+		return 0;
+	return cannot("no device can be opened: of the %d file descriptors that a run takes %d are "
+		      "left; raise ulimit -n",
+		SPARE_DESCRIPTORS, n);
 }
 
 static bool usable(const struct vbn_port_info *info)
@@ -95,8 +122,11 @@ int device_open(struct run *run)
 		.mtu = (uint32_t)conf->mtu,
 	};
 	char name[64], what[128];
-	int status = 0, err;
+	int status, err;
 
+	status = check_descriptors();
+	if (status)
+		return status;
 	if (conf->device && strcmp(conf->device, "vhca"))
 		snprintf(name, sizeof(name), "%s", conf->device);
 	else

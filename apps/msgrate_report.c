@@ -163,42 +163,46 @@ static bool side_counts(const struct run *run, const struct side *side)
 	return false;
 }
 
-static uint64_t good_in_all(const struct run *run)
+/* What came of an end's own stream: of writes what completed, else what its peer received. */
+static uint64_t good_of(const struct run *run, const struct end *end)
 {
-	uint64_t good = 0;
-
-	for (int i = 0; i < run->n_ends; i++) {
-		const struct end *end = &run->ends[i];
-
-		good += run->conf.op == OP_WRITE
-			? end->completed
-			: end->received - end->track.corrupt - end->track.duplicate;
-	}
-	return good;
+	if (run->conf.op == OP_WRITE)
+		return end->completed;
+	return end->peer->received - end->peer->track.corrupt - end->peer->track.duplicate;
 }
 
-/* --iters counts all that it sent after the warm-up, however late it came; --duration what came
- * while it lasted. */
+/* Those of the window. --iters counts all that was sent after the warm-up, however late it came;
+ * --duration what came while it lasted. */
+static uint64_t side_messages(const struct run *run, const struct side *side)
+{
+	uint64_t messages = 0;
+
+	if (!run->conf.iters)
+		return side->stop.good - side->start.good;
+	for (int i = 0; i < side->n_ends; i++) {
+		const struct end *end = &side->ends[i];
+		const struct end *sender = run->conf.op == OP_WRITE ? end : end->peer;
+		uint64_t good = sender->sends ? good_of(run, sender) : 0;
+
+		messages += good > sender->warm ? good - sender->warm : 0;
+	}
+	return messages;
+}
+
 static void result_window(const struct run *run, struct result *result)
 {
-	uint64_t first = UINT64_MAX, last = 0, warm = 0, window = 0;
+	uint64_t first = UINT64_MAX, last = 0;
 
 	for (int i = 0; i < run->n_sides; i++) {
 		const struct side *side = &run->sides[i];
-		warm += side->start.staged;
+
 		if (!side_counts(run, side))
 			continue;
 		first = side->start.ns < first ? side->start.ns : first;
 		last = side->stop.ns > last ? side->stop.ns : last;
-		window += side->stop.good - side->start.good;
+		result->messages += side_messages(run, side);
 	}
 	result->seconds = last > first ? (double)(last - first) / 1e9 : 0;
-	result->messages = window;
-	if (run->conf.iters) {
-		uint64_t good = good_in_all(run);
-
-		result->messages = good > warm ? good - warm : 0;
-	}
 }
 
 /* A receiver's duplicates that nothing tells apart (without --verify) are what came beyond what was
@@ -260,6 +264,17 @@ void result_take(const struct run *run, struct result *result)
 	result_costs(run, result);
 }
 
+/* A scan of the target sees the last write of each slot, and no order. */
+static bool checks_corrupt(const struct run *run)
+{
+	return run->conf.verify;
+}
+
+static bool checks_order(const struct run *run)
+{
+	return run->conf.verify && run->conf.op == OP_SEND;
+}
+
 /* ---- one worker's ---- */
 
 struct side_result {
@@ -267,12 +282,29 @@ struct side_result {
 	double msg_rate, busy_share, cycles_per_message, burst;
 };
 
-/* A worker's rate is of what came to it, or, where it only sends, of what it sent. */
-static void side_result(const struct run *run, const struct side *side, struct side_result *result)
+/* What a worker's rate is of: what came to it; where it only sends, what it sent; where it is only
+ * written to, what its peer wrote. */
+static uint64_t side_share(const struct run *run, const struct side *side)
 {
-	double seconds = (double)(side->stop.ns - side->start.ns) / 1e9, messages;
+	uint64_t sent = 0;
+
+	if (side_counts(run, side))
+		return side_messages(run, side);
+	if (run->conf.op == OP_WRITE)
+		return side_messages(run, side->ends[0].peer->side);
+	if (!run->conf.iters)
+		return side->stop.sent - side->start.sent;
+	for (int i = 0; i < side->n_ends; i++)
+		sent += side->ends[i].sent - side->ends[i].warm;
+	return sent;
+}
+
+/* All in the run's window, so that the workers' figures add up to the run's. */
+static void side_result(
+	const struct run *run, const struct side *side, double seconds, struct side_result *result)
+{
+	double messages = (double)side_share(run, side);
 	double busy = (double)(side->stop.busy_cycles - side->start.busy_cycles);
-	bool sends_only = run->conf.op == OP_SEND && !side_counts(run, side);
 	uint64_t doorbells = 0, bursts = 0;
 
 	*result = (struct side_result){0};
@@ -280,12 +312,12 @@ static void side_result(const struct run *run, const struct side *side, struct s
 		const struct end *end = &side->ends[i];
 
 		result->sent += end->sent;
-		result->received += end->received;
+		if (end->receives)
+			result->received +=
+				run->conf.op == OP_WRITE ? end->peer->completed : end->received;
 		doorbells += end->stats.tx_doorbells;
 		bursts += end->receive_bursts;
 	}
-	messages = sends_only ? (double)(side->stop.sent - side->start.sent)
-			      : (double)(side->stop.good - side->start.good);
 	result->msg_rate = ratio(messages, seconds);
 	result->busy_share =
 		ratio(busy, (double)(side->stop.total_cycles - side->start.total_cycles));
@@ -308,12 +340,12 @@ static void print_row(const char *worker, const char *core, const char *node, ui
 		human(rate, text, sizeof(text)), gbit, cycles, burst, share);
 }
 
-static void print_side(const struct run *run, const struct side *side)
+static void print_side(const struct run *run, const struct side *side, double seconds)
 {
 	char worker[16], core[16], node[16];
 	struct side_result result;
 
-	side_result(run, side, &result);
+	side_result(run, side, seconds, &result);
 	snprintf(worker, sizeof(worker), "%d", side->index);
 	snprintf(core, sizeof(core), "%d", side->core);
 	snprintf(node, sizeof(node), "%d", side->node);
@@ -322,27 +354,73 @@ static void print_side(const struct run *run, const struct side *side)
 		result.burst, result.busy_share);
 }
 
-static void print_verdict(const struct result *result)
+/* A count that was not made is not 0. */
+static void print_count(const char *name, uint64_t n, bool checked)
 {
-	printf("\n%llu messages in %.3f s", (unsigned long long)result->messages, result->seconds);
+	if (checked)
+		printf(", %s %llu", name, (unsigned long long)n);
+	else
+		printf(", %s not checked", name);
+}
+
+static void print_verdict(const struct run *run, const struct result *result)
+{
+	char messages[64];
+
+	printf("\n%s in %.3f s", plural(result->messages, "message", messages), result->seconds);
 	if (result->first_message_seconds >= 0)
 		printf(", the first after %.3f s", result->first_message_seconds);
-	printf("; lost %llu, corrupt %llu, duplicate %llu, reordered %llu, failed queues %d; %.1f MiB resident at "
-	       "most\n",
-		(unsigned long long)result->lost, (unsigned long long)result->corrupt,
-		(unsigned long long)result->duplicate, (unsigned long long)result->reordered,
-		result->failed_queues, (double)result->max_rss_bytes / (1 << 20));
+	printf("; lost %llu", (unsigned long long)result->lost);
+	print_count("corrupt", result->corrupt, checks_corrupt(run));
+	print_count("duplicate", result->duplicate, checks_order(run) || result->duplicate);
+	print_count("reordered", result->reordered, checks_order(run));
+	printf(", failed queues %d; %.1f MiB resident at most\n", result->failed_queues,
+		(double)result->max_rss_bytes / (1 << 20));
+	puts("sent and received are of the whole run, warm-up and end included; messages and msg/s of "
+	     "the window that counts");
 }
 
 void result_print(const struct run *run, const struct result *result)
 {
+	char device[64];
+
+	printf("rc %s of %lld bytes on %s, driver %s\n\n",
+		run->conf.op == OP_WRITE ? "write" : "send", (long long)run->conf.size,
+		device_text(run, device), run->port_info.driver);
 	printf("%-7s %5s %5s %14s %14s %10s %8s %11s %6s %6s\n", "worker", "core", "node", "sent",
 		"received", "msg/s", "Gbit/s", "cycles/msg", "burst", "busy");
 	for (int i = 0; i < run->n_sides; i++)
-		print_side(run, &run->sides[i]);
+		print_side(run, &run->sides[i], result->seconds);
 	print_row("all", "", "", result->sent, result->received, result->msg_rate,
 		result->gbit_rate, result->cycles_per_message, result->burst, -1);
-	print_verdict(result);
+	print_verdict(run, result);
+}
+
+/* ---- notes on a run that is over ---- */
+
+/* More than a twentieth off is not what was asked for: the machine was too busy to look at the
+ * clock. */
+static void warn_of_window(const struct run *run, const struct result *result)
+{
+	double wanted = (double)run->conf.duration / 1e9;
+
+	if (run->conf.iters || stop_signal() || result->failed_queues || !result->seconds)
+		return;
+	if (result->seconds > wanted * 1.05 || result->seconds < wanted * 0.95)
+		say("the window that counts was %.3f s long, not the %.3f s of --duration: the workers were "
+		    "kept from their cores; give them cores of their own, or a longer --duration",
+			result->seconds, wanted);
+}
+
+void result_notes(struct run *run, const struct result *result)
+{
+	char wanted[32], measured[64];
+
+	snprintf(wanted, sizeof(wanted), "%lld", (long long)run->conf.post_list);
+	snprintf(measured, sizeof(measured), "%.1f", result->burst);
+	mode_add(run, "burst_size", wanted, measured,
+		"measured: messages to a doorbell; fewer where a ring or the receiver had no more room");
+	warn_of_window(run, result);
 }
 
 /* ---- JSON ---- */
@@ -361,7 +439,7 @@ static json_t *effective_json(const struct run *run)
 	return map;
 }
 
-static json_t *workers_json(const struct run *run)
+static json_t *workers_json(const struct run *run, double seconds)
 {
 	json_t *list = json_array();
 
@@ -369,7 +447,7 @@ static json_t *workers_json(const struct run *run)
 		const struct side *side = &run->sides[i];
 		struct side_result result;
 
-		side_result(run, side, &result);
+		side_result(run, side, seconds, &result);
 		json_array_append_new(list,
 			json_pack("{s:i, s:i, s:I, s:I, s:o, s:o, s:o}", "core", side->core, "node",
 				side->node, "sent", (json_int_t)result.sent, "received",
@@ -381,16 +459,31 @@ static json_t *workers_json(const struct run *run)
 	return list;
 }
 
-static void set_counts(json_t *root, const struct result *result)
+static json_t *errors_json(const struct run *run)
 {
-	json_object_set_new(root, "messages", json_integer((json_int_t)result->messages));
-	json_object_set_new(root, "sent", json_integer((json_int_t)result->sent));
-	json_object_set_new(root, "received", json_integer((json_int_t)result->received));
-	json_object_set_new(root, "lost", json_integer((json_int_t)result->lost));
-	json_object_set_new(root, "corrupt", json_integer((json_int_t)result->corrupt));
-	json_object_set_new(root, "duplicate", json_integer((json_int_t)result->duplicate));
-	json_object_set_new(root, "reordered", json_integer((json_int_t)result->reordered));
-	json_object_set_new(root, "failed_queues", json_integer(result->failed_queues));
+	json_t *list = json_array();
+
+	for (int i = 0; i < run->n_ends; i++)
+		if (*run->ends[i].error)
+			json_array_append_new(list, json_string(run->ends[i].error));
+	return list;
+}
+
+static void set_count(json_t *root, const char *key, uint64_t n, bool checked)
+{
+	json_object_set_new(root, key, checked ? json_integer((json_int_t)n) : json_null());
+}
+
+static void set_counts(const struct run *run, json_t *root, const struct result *result)
+{
+	set_count(root, "messages", result->messages, true);
+	set_count(root, "sent", result->sent, true);
+	set_count(root, "received", result->received, true);
+	set_count(root, "lost", result->lost, true);
+	set_count(root, "corrupt", result->corrupt, checks_corrupt(run));
+	set_count(root, "duplicate", result->duplicate, checks_order(run) || result->duplicate);
+	set_count(root, "reordered", result->reordered, checks_order(run));
+	set_count(root, "failed_queues", (uint64_t)result->failed_queues, true);
 }
 
 json_t *result_json(const struct run *run, const struct result *result)
@@ -404,7 +497,7 @@ json_t *result_json(const struct run *run, const struct result *result)
 
 	if (!root)
 		return NULL;
-	set_counts(root, result);
+	set_counts(run, root, result);
 	json_object_set_new(root, "msg_rate", json_number(result->msg_rate));
 	json_object_set_new(root, "gbit_rate", json_number(result->gbit_rate));
 	json_object_set_new(root, "cycles_per_message", json_number(result->cycles_per_message));
@@ -413,6 +506,8 @@ json_t *result_json(const struct run *run, const struct result *result)
 						  : json_number(result->first_message_seconds));
 	json_object_set_new(root, "max_rss_bytes", json_integer((json_int_t)result->max_rss_bytes));
 	json_object_set_new(root, "effective", effective_json(run));
-	json_object_set_new(root, "workers", workers_json(run));
+	json_object_set_new(root, "workers", workers_json(run, result->seconds));
+	json_object_set_new(root, "stopped", json_boolean(stop_signal()));
+	json_object_set_new(root, "errors", errors_json(run));
 	return root;
 }

@@ -129,10 +129,12 @@ static void __attribute__((cold, noinline)) enter_phase(struct side *side, int p
 			side->worker); /* it only receives: when to stop is the senders' matter */
 	side->phase = phase;
 	take_mark(side, &side->start);
-	for (int i = 0; i < side->n_ends && phase == PHASE_COUNT && conf->iters; i++) {
+	for (int i = 0; i < side->n_ends && phase == PHASE_COUNT; i++) {
 		struct end *end = &side->ends[i];
 
-		end->limit = end->staged + (uint64_t)conf->iters;
+		end->warm = end->staged;
+		if (conf->iters)
+			end->limit = end->staged + (uint64_t)conf->iters;
 	}
 }
 
@@ -251,16 +253,20 @@ static always_inline void end_count_writes(struct side *side, struct end *end)
 	}
 }
 
-/* --rate: how many messages may go now. What could not go in time is made up for, up to a twentieth
- * of a second's worth. */
+/* --rate: how many messages may go now. What could not go in time is not made up for, but for a
+ * millisecond's worth, or a burst where that is within a hundredth of a second: a worker is not
+ * always there at the right moment. */
 static uint64_t pace_room(struct side *side)
 {
 	uint64_t now = now_ns();
 	double due = (double)(now - side->pace_start) * side->pace_per_ns - (double)side->pace_sent;
-	double most = side->pace_per_ns * (double)SECOND / 20;
+	double burst = (double)side->run->conf.post_list, in_10_ms = side->pace_per_ns * 1e7;
+	double most = side->pace_per_ns * 1e6;
 
-	if (most < (double)side->run->conf.post_list)
-		most = (double)side->run->conf.post_list;
+	burst = burst < in_10_ms ? burst : in_10_ms;
+	most = most > burst ? most : burst;
+	if (most < 1)
+		most = 1;
 	if (due > most) {
 		side->pace_start = now - (uint64_t)(most / side->pace_per_ns);
 		side->pace_sent = 0;
@@ -446,9 +452,11 @@ static int create_queue(struct end *end)
 	if (conf.cq_mod > conf.tx_depth)
 		conf.cq_mod = conf.tx_depth;
 	err = vbn_queue_create(end->side->worker, run->port, &conf, &end->queue);
-	if (!err)
-		vbn_queue_address(end->queue, &end->address);
-	return err;
+	if (err)
+		return err;
+	vbn_queue_address(end->queue, &end->address);
+	__atomic_fetch_add(&run->n_made, 1, __ATOMIC_RELAXED);
+	return 0;
 }
 
 static int create_end(struct end *end)
@@ -474,7 +482,7 @@ static int create_ends(struct side *side)
 	int err = 0;
 
 	for (int i = 0; i < side->n_ends && !err; i++)
-		err = create_end(&side->ends[i]);
+		err = vbn_worker_stopping(side->worker) ? -ECANCELED : create_end(&side->ends[i]);
 	return err;
 }
 
@@ -724,6 +732,8 @@ int side_setup(struct vbn_worker *worker, void *arg)
 	side->worker = worker;
 	pthread_mutex_unlock(&run->lock);
 	set_pace_and_window(side);
+	if (stop_signal())
+		vbn_stop(); /* it came before there was a run to stop */
 	err = set_up(side);
 	if (err) {
 		give_up(run, err);

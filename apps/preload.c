@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <link.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -183,6 +184,24 @@ const char *vhca_why(void)
 	return started_over ? why : NULL;
 }
 
+/* A signal that comes between two programs is kept for the new one, which handles it. */
+static int exec_self(const char *self)
+{
+	sigset_t both, old;
+
+	sigemptyset(&both);
+	sigaddset(&both, SIGINT);
+	sigaddset(&both, SIGTERM);
+	sigprocmask(SIG_BLOCK, &both, &old);
+	if (!stop_signal())
+		execv(self, cmd_argv);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	if (stop_signal())
+		return STATUS_STOPPED;
+	return cannot("%s cannot be started over on the emulator: %s; see that it may be executed",
+		self, strerror(errno));
+}
+
 int vhca_start_over(const char *why)
 {
 	char self[PATH_MAX], started[32];
@@ -201,7 +220,5 @@ int vhca_start_over(const char *why)
 		return cannot(
 			"verbena cannot start over on the emulator: /proc/self/exe says no path or there "
 			"is no memory; mount /proc");
-	execv(self, cmd_argv);
-	return cannot("%s cannot be started over on the emulator: %s; see that it may be executed",
-		self, strerror(errno));
+	return exec_self(self);
 }

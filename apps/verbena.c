@@ -1,6 +1,7 @@
 /* verbena.c - the command: which subcommand, and how the library is started for it */
 #include "cmd.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -39,6 +40,54 @@ uint64_t now_ns(void)
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
+
+/* ---- stopping ---- */
+
+#define SETTLE_NS 100000000u /* a group and its member may get the same signal twice at once */
+
+static volatile sig_atomic_t stopped_by;
+
+/* A second one, later, is of somebody who does not want to wait: it does what it does to any
+ * program. */
+static void on_stop(int signal)
+{
+	static uint64_t first_ns;
+	uint64_t now = now_ns();
+
+	if (!stopped_by) {
+		stopped_by = signal;
+		first_ns = now;
+		vbn_stop();
+	} else if (now - first_ns > SETTLE_NS) {
+		sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+		raise(signal);
+	}
+}
+
+void stop_signals_take(void)
+{
+	static const int signals[] = {SIGINT, SIGTERM};
+	struct sigaction action = {.sa_handler = on_stop, .sa_flags = SA_RESTART}, old;
+	sigset_t both;
+
+	sigemptyset(&both);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		sigaddset(&both, signals[i]);
+	action.sa_mask = both;
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		if (!sigaction(signals[i], NULL, &old) && old.sa_handler != SIG_IGN)
+			sigaction(signals[i], &action, NULL);
+	/* vhca_start_over() had them wait for this. */
+	if (vhca_why())
+		sigprocmask(SIG_UNBLOCK, &both, NULL);
+}
+
+int stop_signal(void)
+{
+	return stopped_by;
+}
+
+/* ---- help, and the library ---- */
 
 static void print_usage(FILE *out)
 {

@@ -2,8 +2,9 @@
 """stop_test.py - a run that is stopped by a signal prints what it has, is gone within a second, and leaves nothing behind"""
 import os
 import signal
+import subprocess
 
-from command import DONE, MSGRATE_KEYS, SLOWER, STOPPED, CommandTest, main, read_until, start, strict_json, time, verbena
+from command import DONE, SLOWER, STOPPED, VERBENA, CommandTest, environment, main, read_until, start, strict_json, time, verbena
 
 PLACES = ("/dev/shm", "/dev/hugepages", "/tmp", "/run", "/var/tmp")
 
@@ -35,8 +36,9 @@ class Stop(CommandTest):
         self.assertEqual(status, STOPPED)
         self.assertLess(seconds, 1 * SLOWER)
         result = strict_json(out)
-        self.keys(result, MSGRATE_KEYS)
+        self.msgrate_keys(result)
         self.assertGreater(result["messages"], 0)
+        self.assertTrue(result["stopped"])
         self.assertEqual((result["lost"], result["corrupt"]), (0, 0))
         self.assertLess(result["seconds"], 30)
         self.assertEqual(left_behind() - before, set())
@@ -69,7 +71,35 @@ class Stop(CommandTest):
         status, seconds, out, _ = interrupt(process, signal.SIGINT)
         self.assertEqual(status, STOPPED)
         self.assertLess(seconds, 1 * SLOWER)
-        self.keys(strict_json(out), MSGRATE_KEYS)
+        self.msgrate_keys(strict_json(out))
+
+    def test_while_set_up(self):
+        """Stopped before anything was sent: that is the result."""
+        process = start("msgrate", "--device", "vhca", "--queues", "4096", "--json", "-")
+        read_until(process.stderr, "setting up")
+        status, seconds, out, _ = interrupt(process, signal.SIGINT)
+        self.assertEqual(status, STOPPED)
+        self.assertLess(seconds, 3 * SLOWER)  # thousands of queues are taken down
+        result = strict_json(out)
+        self.assertEqual((result["sent"], result["lost"], result["stopped"]), (0, 0, True))
+
+    def test_at_once(self):
+        """At any moment of its first steps, a signal ends it with the status of a stop or of the signal."""
+        for delay in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05):
+            process = start("msgrate", "--duration", "60", "--json", "-")
+            time.sleep(delay * SLOWER)
+            status, seconds, _, err = interrupt(process, signal.SIGINT)
+            self.assertIn(status, (STOPPED, -signal.SIGINT), err)
+            self.assertLess(seconds, 2 * SLOWER)
+
+    def test_ignored(self):
+        """Given SIGINT ignored by who started it, as nohup does with SIGHUP, then it stays so."""
+        process = subprocess.Popen(["sh", "-c", 'trap "" INT; exec "$@"', "sh", VERBENA, "msgrate", "--device", "vhca", "--duration", "1"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        read_until(process.stderr, "rx_ring")
+        status, _, out, err = interrupt(process, signal.SIGINT)
+        self.assertEqual(status, DONE, err)
+        self.assertIn("messages in", out)
 
     def test_killed(self):
         """Not even a kill leaves anything, and the next run works."""

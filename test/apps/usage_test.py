@@ -191,6 +191,7 @@ class Limits(CommandTest):
         self.refused(USAGE, "--rx-depth", "1048576", words=["--rx-depth", "1048576", "at most"])
 
     def test_ring_too_small(self):
+        """A value out of its range, the port's included, is 2; one that another ring has no room for is 3."""
         self.refused(CANNOT, "--tx-depth", "16", "--post-list", "17", words=["--post-list", "16"])
         self.refused(CANNOT, "--tx-depth", "16", "--cq-mod", "32", words=["--cq-mod", "16"])
 
@@ -200,7 +201,21 @@ class Limits(CommandTest):
     def test_port(self):
         self.refused(USAGE, "--mtu", "4096", words=["4096", "1024"])
         self.refused(USAGE, "--gid-index", "250", words=["250"])
-        self.refused(USAGE, "--inline-size", "4096", words=["inline", "4096"])
+        self.refused(USAGE, "--inline-size", "961", words=["--inline-size", "from 0 to 960"])
+
+    def test_descriptors(self):
+        """Given too few descriptors, then that is what is said, not that there is no device."""
+        for limit in (11, 14):
+            answer = run(["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", VERBENA, "msgrate", "--device", "vhca", "--iters", "1"])
+            self.status(answer, CANNOT)
+            self.sentence(answer, "file descriptors", "ulimit -n")
+
+    def test_address_space(self):
+        answer = run(["sh", "-c", 'ulimit -v 300000 && exec "$@"', "sh", VERBENA, "msgrate", "--device", "vhca", "--iters", "1",
+                      "--size", "1MiB", "--tx-depth", "256"])
+        if "San" not in answer.err:  # a sanitizer takes terabytes of it
+            self.status(answer, CANNOT)
+            self.sentence(answer, "mmap", "ulimit -v")
 
     def test_json_path(self):
         self.refused(CANNOT, "--json", "/nowhere/at/all.json", words=["/nowhere/at/all.json"])
