@@ -2,6 +2,7 @@
 #include "front.h"
 
 #include "vhca/guard.h"
+#include "vhca/trap.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -248,6 +249,7 @@ static int open_bar(const struct vhca_place *place, int flags, struct vhca_conte
 		syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
 		return fail_close(fd, errno);
 	vhca_guard_install();
+	vhca_trapped = vhca_options()->trap;
 	error = vhca_context_create(vhca_device(place->device), fd, context);
 	if (error)
 		return fail_close(fd, abs(error));

@@ -11,6 +11,7 @@
 #define VHCA_DEVICE_H
 
 #include "vhca/rule.h"
+#include "vhca/trap.h"
 #include "vhca/wire.h"
 
 #define VHCA_MAX_MESSAGE   (1u << 30) /* max_msg_sz of the port */
@@ -146,6 +147,7 @@ struct vhca_page {
 	struct vhca_uar uar;
 	struct vhca_link link; /* in tables->pages */
 	uint8_t *registers;
+	uint8_t trapped[4][8], trapped_arm[8]; /* trap_store.c's: doorbells as they are stored */
 	struct vhca_link qps, cqs;
 };
 

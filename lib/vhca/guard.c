@@ -8,6 +8,7 @@
 #include "preload.h"
 
 #include "vhca/guard.h"
+#include "vhca/trap.h"
 
 #include <sys/syscall.h>
 
@@ -91,6 +92,8 @@ static void on_fault(int signo, siginfo_t *info, void *context)
 {
 	struct vhca_guard *guard = vhca_guard_now;
 
+	if (unlikely(vhca_trapped) && vhca_trap_fault(info, context))
+		return;
 	if (!guard || info->si_code <= 0 || (uintptr_t)info->si_addr < LOWEST) {
 		hand_on(signo, info, context);
 		return;

@@ -1,6 +1,8 @@
 /* handle.c - a context's handles, its completion channels, its end */
 #include "front.h"
 
+#include "vhca/trap.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -173,6 +175,8 @@ void vhca_context_close(struct vhca_context *context)
 			free(file);
 	}
 	pthread_mutex_unlock(&channels_lock);
+	if (unlikely(vhca_trapped))
+		vhca_trap_forget(context);
 	vhca_context_destroy(context);
 	vhca_status_stop();
 	if (!handles)

@@ -153,6 +153,12 @@ static const char *parse_strict(struct vhca_options *options, const char *text)
 	return NULL;
 }
 
+static const char *parse_trap(struct vhca_options *options, const char *text)
+{
+	options->trap = !strcmp(text, "1");
+	return strcmp(text, "0") && strcmp(text, "1") ? "is neither 0 nor 1" : NULL;
+}
+
 static const char *parse_seed(struct vhca_options *options, const char *text)
 {
 	char *end;
@@ -227,6 +233,7 @@ static const struct {
 	{"VHCA_PROFILE", parse_profile},
 	{"VHCA_SPEED", parse_speed},
 	{"VHCA_STRICT", parse_strict},
+	{"VHCA_TRAP", parse_trap},
 	{"VHCA_FAULT", parse_fault},
 	{"VHCA_SEED", parse_seed},
 	{"VHCA_TRACE", parse_trace},

@@ -38,6 +38,8 @@ const struct vhca_real *vhca_real_find(void)
 		NAME(ioctl),
 		NAME(socket),
 		NAME(sigaction),
+		NAME(pthread_sigmask),
+		NAME(sigprocmask),
 		NAME(signal),
 		NAME(bsd_signal),
 		NAME(ssignal),

@@ -46,6 +46,8 @@ struct vhca_real {
 	int (*ioctl)(int fd, unsigned long request, ...);
 	__typeof__(socket) *socket;
 	__typeof__(sigaction) *sigaction;
+	__typeof__(pthread_sigmask) *pthread_sigmask;
+	__typeof__(sigprocmask) *sigprocmask;
 	signal_fn *signal, *bsd_signal, *ssignal, *sysv_signal, *__sysv_signal;
 	int (*stat)(const char *path, struct stat *st);
 	int (*lstat)(const char *path, struct stat *st);

@@ -68,3 +68,30 @@ SIGNAL_HOOK(bsd_signal, SA_RESTART)
 SIGNAL_HOOK(ssignal, SA_RESTART)
 SIGNAL_HOOK(sysv_signal, (int)SA_RESETHAND | SA_NODEFER)
 SIGNAL_HOOK(__sysv_signal, (int)SA_RESETHAND | SA_NODEFER)
+
+/* ---- blocking: a fault whose signal is blocked ends the process, and where UAR pages are trapped
+ * every doorbell is one ---- */
+
+static const sigset_t *without_faults(int how, const sigset_t *set, sigset_t *fewer)
+{
+	if (likely(!set || how == SIG_UNBLOCK || !vhca_options()->trap))
+		return set;
+	*fewer = *set;
+	sigdelset(fewer, SIGSEGV);
+	sigdelset(fewer, SIGTRAP);
+	return fewer;
+}
+
+HOOK int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
+{
+	sigset_t fewer;
+
+	return real()->pthread_sigmask(how, without_faults(how, set, &fewer), before);
+}
+
+HOOK int sigprocmask(int how, const sigset_t *set, sigset_t *before)
+{
+	sigset_t fewer;
+
+	return real()->sigprocmask(how, without_faults(how, set, &fewer), before);
+}

@@ -134,9 +134,18 @@ enum vhca_rule_class {
 	X(DOORBELL_RECORD, "doorbell-record", VHCA_UNDEFINED, \
 		"a doorbell rings for WQEs that the send record includes", \
 		"PRM, Posting a Work Request to Work Queue") \
+	X(RECORD_FIRST, "record-first", VHCA_UNDEFINED, \
+		"the record is written before the doorbell, at each store", \
+		"PRM, Posting a Work Request to Work Queue") \
 	X(RECORD_DOORBELL, "record-doorbell", VHCA_UNDEFINED, \
 		"a record that moves is followed by its doorbell", \
 		"PRM, Posting a Work Request to Work Queue") \
+	X(BLUEFLAME_COPY, "blueflame-copy", VHCA_UNDEFINED, \
+		"what is copied into a BlueFlame register is the WQE that lies in the ring", \
+		"PRM, UAR Page, BlueFlame") \
+	X(UAR_OFFSET, "uar-offset", VHCA_UNDEFINED, \
+		"stores to a UAR page go to its registers: the CQ doorbell at 0x20, BlueFlame from 0x800 to 0xbff", \
+		"PRM, UAR Page") \
 	X(SEND_STATE, "send-state", VHCA_UNDEFINED, \
 		"send WQEs are posted in RTS, SQD, SQE or ERR", \
 		"IBA, 10.3.1 QP states; libmlx5 does not look") \
@@ -200,9 +209,6 @@ uint8_t vhca_rule_ctrl(struct vhca_qp *qp, const void *ctrl);
 /* Tells of a remote address segment that is not, and looks at an address vector. */
 void vhca_rule_raddr(struct vhca_qp *qp, const struct mlx5_wqe_raddr_seg *seg);
 void vhca_rule_datagram(struct vhca_qp *qp, const struct mlx5_wqe_av *av);
-
-/* Whether every store to a UAR page is seen by itself. */
-bool vhca_trapped(void);
 
 /* ---- rule_doorbell.c ---- */
 

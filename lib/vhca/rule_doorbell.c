@@ -159,11 +159,19 @@ static struct vhca_qp *named(struct vhca_page *page, const struct doorbell *bell
 static cold void not_covered(struct vhca_qp *qp, const struct doorbell *bell, uint16_t record)
 {
 	uint16_t receive = (uint16_t)vhca_record_read(&qp->db[0]);
-	enum vhca_rule rule = VHCA_RULE_DOORBELL_RECORD;
+	enum vhca_rule rule = vhca_trapped ? VHCA_RULE_RECORD_FIRST : VHCA_RULE_DOORBELL_RECORD;
 
 	if (receive == bell->end)
 		rule = VHCA_RULE_RECORD_SLOT;
 	if (vhca_rule_report(rule, qp, bell->index, "send record", record, bell->end))
+		vhca_qp_fail(qp);
+}
+
+/* Where every store is seen, the WQE that is rung for is the last one of the record. */
+static cold void not_the_last(struct vhca_qp *qp, const struct doorbell *bell)
+{
+	if (vhca_rule_report(VHCA_RULE_DOORBELL_VALUE, qp, bell->index, "end of the WQE", bell->end,
+		    qp->sq_pi))
 		vhca_qp_fail(qp);
 }
 
@@ -180,8 +188,11 @@ static void ring_named(struct vhca_qp *qp, const struct doorbell *bell)
 	}
 	if (unlikely(read_send_record(qp)))
 		return;
+	if (unlikely(vhca_trapped && bell->end != qp->sq_pi &&
+		    ahead(qp->sq_pi, bell->index) - 1 <= qp->sq_mask))
+		not_the_last(qp, bell);
 	/* Where the record has moved, it is the WQE that is wrong about its index. */
-	if (unlikely(ahead(qp->sq_pi, bell->index) - 1 > qp->sq_mask) && qp->sq_pi == before)
+	else if (unlikely(ahead(qp->sq_pi, bell->index) - 1 > qp->sq_mask) && qp->sq_pi == before)
 		not_covered(qp, bell, qp->sq_pi);
 }
 
@@ -225,7 +236,7 @@ void vhca_doorbell_send(struct vhca_page *page, unsigned int at, uint64_t value)
 	} else {
 		ring_nobody(page, &bell);
 	}
-	if (!vhca_trapped())
+	if (!vhca_trapped)
 		read_others(page, qp, register_of(at));
 }
 
@@ -256,6 +267,10 @@ void vhca_doorbell_arm(struct vhca_page *page, uint64_t value)
 		record = vhca_record_read(&cq->db[1]);
 		if (unlikely(((record >> 28) - (found >> 28)) & 2))
 			arm_wrong(cq, number, found, record);
+	}
+	if (vhca_trapped && cq && cq->page == page) {
+		vhca_cq_arm(cq);
+		return;
 	}
 	for (struct vhca_link *link = page->cqs.next; link != &page->cqs; link = link->next)
 		vhca_cq_arm(container_of(link, struct vhca_cq, on_page));

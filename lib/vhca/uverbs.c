@@ -8,6 +8,7 @@
 #include "uverbs.h"
 
 #include "vhca/guard.h"
+#include "vhca/trap.h"
 #include "vhca/trace.h"
 
 #include <sys/uio.h>
@@ -313,6 +314,8 @@ int vhca_ioctl(struct vhca_context *context, void *argument)
 	if (error)
 		return error;
 	error = execute(&call, method);
+	if (unlikely(vhca_trapped))
+		vhca_trap_pages(context);
 	if (unlikely(vhca_trace_on))
 		vhca_trace_command(context, method->object, method->method,
 			vhca_call_command(&call, method), error, clock_ns() - began);

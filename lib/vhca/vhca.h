@@ -67,6 +67,7 @@ struct vhca_options {
 	int n_devices;
 	struct vhca_device_options device[VHCA_MAX_DEVICES];
 	enum vhca_strict strict;
+	bool trap; /* the program's UAR pages */
 	uint64_t seed;
 	char address[64]; /* IPv4 or IPv6 of the first device's port; the next devices count up */
 	char wire[64];    /* "loopback" */

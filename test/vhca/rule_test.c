@@ -6,18 +6,15 @@
  * must name the rule, and no other.
  */
 
+#include "child.h"
 #include "ring.h"
 #include "vhca/rule.h"
 
 #include <ctype.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define N(a) (sizeof(a) / sizeof((a)[0]))
@@ -32,10 +29,10 @@ enum {
 	INVALID = MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR,
 	ACCESS = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR,
 	OPERATION = MLX5_CQE_SYNDROME_REMOTE_OP_ERR,
-	NOTHING = 0x40, /* no CQE, and the QP lives */
-	STATE = 0x50,   /* and a QP's state */
-	WRONG = 0x7f,   /* the case went otherwise than it says */
-	STOPPED = 0x80, /* by SIGABRT */
+	NOTHING = 0x40,      /* no CQE, and the QP lives */
+	STATE = 0x50,        /* and a QP's state */
+	WRONG = CHILD_WRONG, /* the case went otherwise than it says */
+	STOPPED = CHILD_STOPPED,
 };
 
 enum {
@@ -504,24 +501,13 @@ static int srq_record(void)
 	return state_of(&bench.pair.b);
 }
 
-/* Standard error is a file of the case's own. */
-static void wait_until_told(void)
-{
-	struct stat file = {0};
-
-	for (int patience = 10000; !file.st_size && patience; patience--) {
-		usleep(1000);
-		fstat(STDERR_FILENO, &file);
-	}
-}
-
 /* After something that a device does not react to: nothing completes, until it is done as it should
  * be. */
 static int mended(struct bench *bench)
 {
 	struct mlx5_err_cqe *cqe;
 
-	wait_until_told();
+	child_wait_until_told();
 	cqe = ring_poll(&bench->ring, QUIET_MS);
 
 	if (cqe)
@@ -625,7 +611,7 @@ static int send_state(void)
 	post_recv(&bench.pair.b, 1, 0, 64);
 	ring_write(&bench.ring, &good_send);
 	ring_post(&bench.ring);
-	wait_until_told();
+	child_wait_until_told();
 	cqe = ring_poll(&bench.ring, QUIET_MS);
 	if (cqe)
 		return outcome(cqe);
@@ -781,28 +767,6 @@ static const struct {
 #undef ROW
 };
 
-/* What it answers, or STOPPED; `said` is its standard error. */
-static int run_in_child(int (*run)(void), const char *strict, char *said, size_t size)
-{
-	int text = memfd_create("stderr", 0), status;
-	ssize_t n;
-	pid_t child = fork();
-
-	if (!child) {
-		dup2(text, STDERR_FILENO);
-		setenv("VHCA_STRICT", strict, 1);
-		alarm(60);
-		_exit(run());
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	n = pread(text, said, size - 1, 0);
-	said[n > 0 ? n : 0] = 0;
-	close(text);
-	if (WIFSIGNALED(status))
-		return WTERMSIG(status) == SIGABRT ? STOPPED : WRONG;
-	return WEXITSTATUS(status);
-}
-
 /* The rule is named, with its sentence; no other is. */
 static void expect_named(const struct rule_case *one, const char *strict, const char *said)
 {
@@ -824,7 +788,7 @@ static void rule_broken(void **state)
 	char said[8192];
 
 	for (size_t i = 0; i < N(levels); i++) {
-		int found = run_in_child(one->run, levels[i], said, sizeof(said));
+		int found = child_run(one->run, levels[i], said, sizeof(said));
 
 		if (found != due[i])
 			fail_msg("%s, %s: outcome 0x%x where 0x%x was due; \"%s\"", one->name,
