@@ -214,7 +214,7 @@ void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, 
 		session_end(cq);
 	body.cqe.srqn_uidx = be32(qp->uidx);
 	body.cqe.byte_cnt = be32(length);
-	body.cqe.timestamp = be64(vhca_clock());
+	body.cqe.timestamp = be64(vhca_ticks);
 	body.cqe.sop_drop_qpn = be32((uint32_t)opcode << 24 | qp->number);
 	if (unlikely(answer != NULL)) {
 		memcpy(body.bytes, answer, length);
@@ -296,7 +296,7 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	body.cqe.srqn_uidx = be32(qp->uidx);
 	body.cqe.imm_inval_pkey = received->imm;
 	body.cqe.byte_cnt = be32(received->length);
-	body.cqe.timestamp = be64(vhca_clock());
+	body.cqe.timestamp = be64(vhca_ticks);
 	body.cqe.sop_drop_qpn = be32(qp->number);
 	if (unlikely(cq->session != NULL) && session_take(cq, &body, received))
 		return;

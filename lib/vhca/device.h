@@ -221,6 +221,7 @@ struct vhca_qp {
 	const __be32 *db;
 	struct vhca_cq *send_cq;
 	struct vhca_pd *pd;
+	struct vhca_tables *tables; /* the device's */
 	struct vhca_qp *peer; /* valid while peer_generation is the tables' */
 	uint64_t peer_generation;
 	/* what a receive touches */
@@ -332,9 +333,24 @@ static always_inline uint8_t *vhca_mr_at(const struct vhca_mr *mr, uint64_t addr
 	return vhca_pointer(mr->start + offset);
 }
 
+/* Says what is wrong with a data segment, and with which syndrome. */
+uint8_t vhca_local_refused(struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg,
+	uint32_t need);
+
 /* Turns a data segment into memory. 0, or the syndrome after a report. */
-uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg,
-	uint32_t length, uint32_t need, struct vhca_sge *sge);
+static always_inline uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index,
+	const struct mlx5_wqe_data_seg *seg, uint32_t length, uint32_t need, struct vhca_sge *sge)
+{
+	const struct vhca_mr *mr = vhca_find_mr(qp->tables, from_be32(seg->lkey));
+
+	if (likely(mr && mr->pd == qp->pd && !(need & ~mr->access))) {
+		sge->addr = vhca_mr_at(mr, from_be64(seg->addr), length);
+		sge->length = length;
+		if (likely(sge->addr != NULL))
+			return 0;
+	}
+	return vhca_local_refused(qp, index, seg, need);
+}
 
 /* ---- event.c ---- */
 
@@ -388,8 +404,15 @@ uint64_t vhca_deadline(uint64_t ns);
 /* Lets the engine do what was rung before. The lock is let go meanwhile. */
 void vhca_engine_settle(struct vhca_device *device);
 
-/* Core clock ticks of now. */
+/* Core clock ticks of now; and as a CQE tells them, which is as fresh as vhca_clock_tick() has made
+ * it. */
 uint64_t vhca_clock(void);
+extern uint64_t vhca_ticks;
+
+static always_inline void vhca_clock_tick(void)
+{
+	vhca_ticks = vhca_clock();
+}
 
 /* ---- lost.c: after a fault on memory that the program has taken away ---- */
 

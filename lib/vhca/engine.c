@@ -67,6 +67,8 @@ static void clock_init(void)
 	ticks_per_cycle = (uint64_t)(((unsigned __int128)VHCA_CLOCK_KHZ * 1000 << 64) / engine.hz);
 }
 
+uint64_t vhca_ticks;
+
 uint64_t vhca_clock(void)
 {
 	return (uint64_t)((unsigned __int128)clock_cycles() * ticks_per_cycle >> 64);
@@ -290,6 +292,7 @@ static unsigned int sweep(int n_devices)
 		n += sweep_timers(n_devices, now);
 		engine.nothing_in = false; /* what a timer has made ready goes out there */
 	}
+	vhca_clock_tick();
 	n += sweep_guarded(n_devices, clock_due);
 	engine.nothing_in = false;
 	if (clock_due)

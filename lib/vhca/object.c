@@ -336,33 +336,23 @@ static void mr_destroy(struct vhca_mr *mr)
 	vhca_object_free(&mr->object);
 }
 
-uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg,
-	uint32_t length, uint32_t need, struct vhca_sge *sge)
+cold uint8_t vhca_local_refused(
+	struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg, uint32_t need)
 {
 	uint32_t key = from_be32(seg->lkey);
-	uint64_t addr = from_be64(seg->addr);
-	const struct vhca_mr *mr = vhca_find_mr(vhca_tables_of(&qp->object), key);
+	const struct vhca_mr *mr = vhca_find_mr(qp->tables, key);
 
-	if (unlikely(!mr)) {
+	if (!mr)
 		vhca_rule_report(VHCA_RULE_LKEY, qp, index, "lkey", key, VHCA_ANOTHER);
-		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-	}
-	if (unlikely(mr->pd != qp->pd)) {
+	else if (mr->pd != qp->pd)
 		vhca_rule_report(
 			VHCA_RULE_LKEY_PD, qp, index, "PD of the lkey", mr->pd->pdn, qp->pd->pdn);
-		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-	}
-	if (unlikely(need & ~mr->access)) {
+	else if (need & ~mr->access)
 		vhca_rule_report(VHCA_RULE_LKEY_ACCESS, qp, index, "access", mr->access, need);
-		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-	}
-	sge->addr = vhca_mr_at(mr, addr, length);
-	sge->length = length;
-	if (unlikely(!sge->addr)) {
-		vhca_rule_report(VHCA_RULE_LKEY_BOUNDS, qp, index, "addr", addr, VHCA_ANOTHER);
-		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-	}
-	return 0;
+	else
+		vhca_rule_report(VHCA_RULE_LKEY_BOUNDS, qp, index, "addr", from_be64(seg->addr),
+			VHCA_ANOTHER);
+	return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 }
 
 /* ---- UAR ---- */

@@ -82,6 +82,7 @@ static void qp_init(struct vhca_qp *qp, const struct vhca_qp_attr *attr, struct 
 	qp->attr = *attr;
 	qp->page = page;
 	qp->pd = attr->pd;
+	qp->tables = vhca_tables_of(&qp->object);
 	qp->type = attr->type;
 	qp->state = IBV_QPS_RESET;
 	qp->uidx = attr->uidx & 0xffffff;

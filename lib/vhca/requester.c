@@ -22,6 +22,9 @@ struct wqe {
 enum {
 	RUN_WQES = 128, /* of one QP before the others have their turn */
 	RUN_BYTES = 1 << 20,
+	CLOCK_WQES =
+		16, /* CQEs in a row may have the same time: so long is less than a microsecond */
+	CLOCK_BYTES = 4096,
 	INFINITE_RNR = 7,
 	BLOCKS_AHEAD = 6, /* fetched while others are executed: the program's core has them */
 };
@@ -594,7 +597,7 @@ static unsigned int flush(struct vhca_qp *qp, struct wqe *wqe)
 unsigned int vhca_requester_run(struct vhca_qp *qp)
 {
 	unsigned int n = 0;
-	uint32_t bytes = 0;
+	uint32_t bytes = 0, next_tick = CLOCK_BYTES;
 
 	if (unlikely(qp->state == IBV_QPS_ERR)) {
 		n = flush(qp, &engine_wqe);
@@ -603,7 +606,10 @@ unsigned int vhca_requester_run(struct vhca_qp *qp)
 			engine_wqe.message.length = 0;
 			execute(qp, &engine_wqe);
 			bytes += engine_wqe.message.length;
-			n++;
+			if (unlikely(++n % CLOCK_WQES == 0 || bytes >= next_tick)) {
+				vhca_clock_tick();
+				next_tick = bytes + CLOCK_BYTES;
+			}
 			if (unlikely(!qp->active || qp->state != IBV_QPS_RTS))
 				break;
 		}

@@ -186,6 +186,26 @@ static always_inline void copy_message(const struct scatter *to, const struct vh
 		copy_lists(to, from);
 }
 
+/* Where the WQE's first segment has room for all. False: see scatter_build(). */
+static always_inline bool scatter_first(struct vhca_qp *qp, const struct vhca_receive *receive,
+	uint32_t length, struct vhca_sge *sge)
+{
+	struct mlx5_wqe_data_seg seg;
+	const struct vhca_mr *mr;
+	uint32_t size;
+
+	vhca_memory_read(&seg, receive->wqe, VHCA_SEGMENT);
+	size = from_be32(seg.byte_count);
+	if (unlikely(size & MLX5_INLINE_SEG || size < length || !length))
+		return false;
+	mr = vhca_find_mr(qp->tables, from_be32(seg.lkey));
+	if (unlikely(!mr || mr->pd != qp->pd || !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
+		return false;
+	sge->addr = vhca_mr_at(mr, from_be64(seg.addr), size);
+	sge->length = length;
+	return likely(sge->addr != NULL);
+}
+
 /* ---- outcomes ---- */
 
 static struct vhca_answer answer(enum vhca_answer_kind kind)
@@ -285,6 +305,30 @@ void vhca_responder_release(struct vhca_qp *qp)
 		qp->rq_ci = qp->part.index;
 }
 
+/* Puts a whole message where the WQE says. */
+static noinline uint8_t scatter_message(struct vhca_qp *qp, const struct vhca_receive *receive,
+	const struct vhca_message *message, bool into_cqe)
+{
+	struct scatter scatter;
+	uint8_t syndrome = scatter_build(qp, receive, message->length, &scatter);
+
+	if (!syndrome && !into_cqe)
+		copy_message(&scatter, message);
+	return syndrome;
+}
+
+static always_inline uint8_t receive_into(struct vhca_qp *qp, const struct vhca_receive *receive,
+	const struct vhca_message *message, bool into_cqe)
+{
+	struct vhca_sge sge;
+
+	if (unlikely(message->n_sge != 1 || into_cqe ||
+		    !scatter_first(qp, receive, message->length, &sge)))
+		return scatter_message(qp, receive, message, into_cqe);
+	vhca_memory_write(sge.addr, message->sge[0].addr, message->length);
+	return 0;
+}
+
 static always_inline struct vhca_answer receive_send(
 	struct vhca_qp *qp, const struct vhca_message *message)
 {
@@ -296,21 +340,19 @@ static always_inline struct vhca_answer receive_send(
 		.source_qpn = source_of(qp, message),
 		.solicited = message->solicited,
 	};
+	bool into_cqe = message->length <= qp->cqe_scatter && message->length;
 	struct vhca_receive receive;
-	struct scatter scatter;
 	uint8_t syndrome;
 
 	if (unlikely(message->before || message->more || qp->part_held))
 		return receive_part(qp, message);
 	if (unlikely(!receive_peek(qp, &receive)))
 		return not_ready(qp);
-	syndrome = scatter_build(qp, &receive, message->length, &scatter);
+	syndrome = receive_into(qp, &receive, message, into_cqe);
 	if (unlikely(syndrome))
 		return receive_failed(qp, &receive, syndrome);
-	if (message->length <= qp->cqe_scatter && message->length)
+	if (into_cqe)
 		received.inlined = message;
-	else
-		copy_message(&scatter, message);
 	received.wqe_counter = receive.index;
 	receive_take(qp, &receive);
 	vhca_cqe_receive(qp, &received);
