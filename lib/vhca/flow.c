@@ -149,3 +149,9 @@ void vhca_flow_ack_due(struct vhca_flow *flow)
 	flow->ack_due = true;
 	vhca_list_add(&flow->wire->due, &flow->in_due);
 }
+
+void vhca_flow_ack_said(struct vhca_flow *flow)
+{
+	flow->ack_due = false;
+	vhca_list_remove(&flow->in_due);
+}

@@ -109,6 +109,7 @@ void vhca_flow_timer_stop(struct vhca_flow *flow);
 void vhca_flow_timers(struct vhca_packet_wire *wire, uint64_t now, uint64_t *next);
 void vhca_flow_ready(struct vhca_flow *flow);
 void vhca_flow_ack_due(struct vhca_flow *flow);
+void vhca_flow_ack_said(struct vhca_flow *flow);
 
 /* ---- flow_send.c ---- */
 

@@ -156,9 +156,15 @@ static bool reply_read(struct vhca_flow *flow, struct vhca_reply *reply, uint32_
 	return reply->sent >= reply->length;
 }
 
+static uint32_t reply_psns(const struct vhca_flow *flow, const struct vhca_reply *reply)
+{
+	return reply->operation == VHCA_READ_REQUEST ? reply_packets(flow, reply->length) : 1;
+}
+
 void vhca_flow_reply(struct vhca_flow *flow)
 {
 	uint32_t budget = REPLY_PACKETS;
+	const struct vhca_reply *last = NULL;
 
 	while (flow->replies_tail != flow->replies_head && budget) {
 		struct vhca_reply *reply = &flow->replies[flow->replies_tail % VHCA_FLOW_REPLIES];
@@ -167,10 +173,13 @@ void vhca_flow_reply(struct vhca_flow *flow)
 			reply_atomic(flow, reply);
 		else if (!reply_read(flow, reply, &budget))
 			break;
+		last = reply;
 		flow->replies_tail++;
 	}
 	if (flow->replies_tail != flow->replies_head)
 		vhca_flow_ready(flow);
+	else if (last && vhca_psn_add(last->psn, reply_psns(flow, last)) == flow->expected_psn)
+		vhca_flow_ack_said(flow); /* by the reply */
 }
 
 /* ---- requests ---- */

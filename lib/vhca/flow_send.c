@@ -498,7 +498,8 @@ static bool plausible(const struct vhca_flow *flow, const struct vhca_packet *pa
 void vhca_flow_answered(struct vhca_flow *flow, const struct vhca_packet *packet)
 {
 	if (!plausible(flow, packet)) {
-		vhca_wire_drop(flow->wire, VHCA_DROP_STALE_ANSWER);
+		if (packet->operation != VHCA_ACKNOWLEDGE) /* which may come twice, or late */
+			vhca_wire_drop(flow->wire, VHCA_DROP_STALE_ANSWER);
 		return;
 	}
 	switch (packet->operation) {

@@ -506,6 +506,10 @@ static void hand_over(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome)
 {
 	struct vhca_wire *wire = qp->object.context->device->wire;
 
+	if (syndrome) {
+		limit_size(qp, wqe);
+		wqe->message.n_segments = (uint8_t)wqe->n_segments;
+	}
 	wqe->message.syndrome = syndrome;
 	answered(qp, wqe, wire->ops->request(wire, &wqe->message));
 	wqe->message.syndrome = 0;
@@ -564,18 +568,25 @@ uint8_t vhca_requester_load(struct vhca_qp *qp, uint16_t index, const struct vhc
 	return syndrome;
 }
 
+static uint16_t behind(const struct vhca_request *request)
+{
+	return (uint16_t)(request->index + max(1u, n_blocks(request->n_segments)));
+}
+
 void vhca_requester_complete(struct vhca_qp *qp, const struct vhca_request *request)
 {
-	if (request->signalled)
-		vhca_cqe_request(qp, request->opcode, request->index, request->length,
-			request->answered ? request->answer : NULL);
+	if (!request->signalled)
+		return;
+	vhca_cqe_request(qp, request->opcode, request->index, request->length,
+		request->answered ? request->answer : NULL);
+	qp->sq_done = behind(request);
 }
 
 void vhca_requester_error(
 	struct vhca_qp *qp, const struct vhca_request *request, uint8_t syndrome, uint8_t vendor)
 {
 	vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, syndrome, vendor, request->opcode, request->index);
-	qp->sq_ci = (uint16_t)(request->index + max(1u, n_blocks(request->n_segments)));
+	qp->sq_ci = qp->sq_done = behind(request);
 	vhca_qp_fail(qp);
 }
 

@@ -33,6 +33,8 @@ enum {
 	LAST_LOCAL = 254, /* 127.0.0.x */
 };
 
+#define DEFAULT_ADDRESS "127.0.0.1"
+
 /* Packets of one size to one address, side by side. */
 struct burst {
 	struct sockaddr_storage dest;
@@ -414,12 +416,15 @@ static struct vhca_carrier *allocate(struct vhca_device *device)
 	return NULL;
 }
 
+/* Who asked for an address is told; nobody asked for the first one. */
 static void say_moved(
 	const struct vhca_device *device, const uint8_t wanted[16], const uint8_t address[16])
 {
+	bool asked = strcmp(vhca_options()->address, DEFAULT_ADDRESS) != 0;
 	char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
 
-	log_notice("vhca: %s has the address %s, because another process has port %d of %s",
+	vbn__log(asked ? LOG_NOTICE : LOG_INFO,
+		"vhca: %s has the address %s, because another process has port %d of %s",
 		device->name, address_text(address, to), VHCA_ROCE_PORT,
 		address_text(wanted, from));
 }
