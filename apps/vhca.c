@@ -53,15 +53,18 @@ static const struct command command = {
 		"\n"
 		"faults, in a comma list:\n"
 		"  msg-drop=N  msg-double=N  msg-alter=N\n"
-		"                           the N-th message is lost, comes twice, comes with another byte\n"
+		"                           the N-th SEND is lost, comes twice, comes with another byte: sends\n"
+		"                           alone, with an immediate or without; writes go by untouched\n"
 		"  syndrome=HEX@N           the N-th WQE completes with that syndrome\n"
+		"  rnr=N                    the N-th message to want a receive finds none\n"
+		"  delay-cqe=TIME  torn     completions come late; come in pieces, the owner bit last\n"
 		"  loss=R  reorder=R  duplicate=R  corrupt=R  delay=TIME\n"
 		"                           of the packets on a wire that has some, R of 1\n"
 		"  port-flap=TIME           the port goes down and up, each time after so long\n"
 		"  device-fatal=TIME        the devices die after so long\n"
 		"\n"
 		"VHCA_DEVICES, VHCA_ADDRESS, VHCA_WIRE, ... in the environment are the same as the options, which\n"
-		"go before them. The emulator goes first in LD_PRELOAD and leaves the rest of it.\n"
+		"go before them; a bad value is a bad option. The emulator goes first in LD_PRELOAD and leaves the rest of it.\n"
 		"\n"
 		"exit status: the command's; 2 usage; 3 the emulator is not to be found; 126 the command cannot be\n"
 		"run on it (not executable, set-id, file capabilities, static); 127 there is no such command.\n",
@@ -77,16 +80,81 @@ static void word_at(const char *words, int64_t i, char *text, size_t size)
 	snprintf(text, size, "%.*s", (int)strcspn(words, " "), words);
 }
 
-/* VHCA_MTU for --mtu. */
+/* VHCA_MTU for mtu. */
+static void variable_name(const char *option, char name[32])
+{
+	size_t n = (size_t)snprintf(name, 32, "VHCA_");
+
+	for (; *option && n < 31; option++)
+		name[n++] = (char)(*option - 'a' + 'A');
+	name[n] = '\0';
+}
+
+const char *vhca_called(const struct vhca_options *conf, const char *option, char text[64])
+{
+	char name[32];
+
+	variable_name(option, name);
+	if (option_given(&command, conf->inherited, option))
+		snprintf(text, 64, "%s in the environment", name);
+	else
+		snprintf(text, 64, "option --%s", option);
+	return text;
+}
+
+/* Takes the variables whose options are not given, so that a bad one is told as a bad option is:
+ * the emulator itself would only warn, and run as something else. */
+static int take_variables(struct vhca_options *conf, uint64_t *given)
+{
+	char name[32], called[64];
+	int status = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(options) && !status; i++) {
+		const char *text;
+
+		variable_name(options[i].name, name);
+		text = getenv(name);
+		if (!text || !*text || *given >> i & 1)
+			continue;
+		conf->inherited |= 1ull << i;
+		*given |= 1ull << i;
+		status = option_take(
+			&options[i], vhca_called(conf, options[i].name, called), text, conf);
+	}
+	return status;
+}
+
+static bool is_variable(const char *text, size_t length)
+{
+	char name[32];
+
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+		variable_name(options[i].name, name);
+		if (strlen(name) == length && !memcmp(name, text, length))
+			return true;
+	}
+	return false;
+}
+
+static void warn_of_variables(void)
+{
+	for (char **at = environ; *at; at++) {
+		size_t length = strcspn(*at, "=");
+
+		if (!strncmp(*at, "VHCA_", 5) && !is_variable(*at, length))
+			say("%.*s in the environment is no variable of the emulator: it has no effect; "
+			    "verbena vhca --help lists the options, which are mirrored",
+				(int)(length < 80 ? length : 80), *at);
+	}
+}
+
 static int set_variable(const struct option *option, const void *conf)
 {
 	const void *place = (const char *)conf + option->offset;
-	char name[32] = "VHCA_", text[64];
+	char name[32], text[64];
 	const char *value = text;
-	size_t n = strlen(name);
 
-	for (const char *c = option->name; *c; c++)
-		name[n++] = (char)(*c - 'a' + 'A');
+	variable_name(option->name, name);
 	if (option->value == VALUE_TEXT)
 		value = *(const char *const *)place;
 	else if (option->value == VALUE_WORD)
@@ -132,13 +200,15 @@ static int run(char **argv)
 	return errno == ENOENT ? STATUS_NO_COMMAND : STATUS_CANNOT_EXEC;
 }
 
-/* A file that begins with this run, named so that the command may change its directory. */
-static int settle_file(const char **path, char absolute[PATH_MAX])
+/* A file that begins with this run, named so that the command may change its directory. One that is
+ * inherited began with another. */
+static int settle_file(const struct vhca_options *conf, const char *option, const char **path,
+	char absolute[PATH_MAX])
 {
 	char here[PATH_MAX];
 	int fd;
 
-	if (!*path || !strcmp(*path, "-"))
+	if (!*path || !strcmp(*path, "-") || option_given(&command, conf->inherited, option))
 		return 0;
 	if (**path != '/') {
 		if (!getcwd(here, sizeof(here)) ||
@@ -173,12 +243,17 @@ int cmd_vhca(int argc, char **argv)
 	if (!rest || !rest[0])
 		return usage_error(
 			"there is no command to run: give it behind --, as in verbena vhca -- ibv_devinfo");
-	status = vhca_check(&conf);
+	status = take_variables(&conf, &given);
 	if (!status)
-		status = settle_file(&conf.trace, trace);
+		status = vhca_check(&conf);
 	if (!status)
-		status = settle_file(&conf.pcap, pcap);
+		status = settle_file(&conf, "trace", &conf.trace, trace);
+	if (!status)
+		status = settle_file(&conf, "pcap", &conf.pcap, pcap);
 	if (!status)
 		status = set_variables(&conf, given);
-	return status ? status : run(rest);
+	if (status)
+		return status;
+	warn_of_variables();
+	return run(rest);
 }

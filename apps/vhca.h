@@ -1,5 +1,5 @@
 /* vhca.h - between vhca.c, which runs a command on the emulator, and vhca_check.c, which judges its
- * options */
+ * options and the variables that mirror them */
 #ifndef VHCA_H
 #define VHCA_H
 
@@ -10,7 +10,11 @@ struct vhca_options {
 	int64_t devices, seed, strict;
 	const char *address, *wire, *fault, *trace, *pcap;
 	const char *mtu, *node, *profile, *speed;
+	uint64_t inherited; /* which are variables of the environment */
 };
+
+/* What a sentence calls the value: "option --mtu", or "VHCA_MTU in the environment". */
+const char *vhca_called(const struct vhca_options *conf, const char *option, char text[64]);
 
 /* 0, or an exit status after a sentence. */
 int vhca_check(const struct vhca_options *conf);

@@ -57,12 +57,17 @@ static bool is_time(const char *text, size_t length)
 	return n && value > 0 && is_word(text + n, length - n, units);
 }
 
-/* "15@5": two hexadecimal digits, and a place. */
+/* "15@5", "0x15@5": one or two hexadecimal digits that are not 0, and a place. */
 static bool is_syndrome(const char *text, size_t length)
 {
-	size_t n = strspn(text, "0123456789abcdefABCDEF");
+	size_t n;
 
-	return n && n <= 2 && n < length && text[n] == '@' &&
+	if (length > 2 && !strncmp(text, "0x", 2)) {
+		text += 2;
+		length -= 2;
+	}
+	n = strspn(text, "0123456789abcdefABCDEF");
+	return n && n <= 2 && n < length && text[n] == '@' && strspn(text, "0") < n &&
 		is_place(text + n + 1, length - n - 1);
 }
 
@@ -96,112 +101,138 @@ static bool is_speed(const char *text, size_t length)
 	return is_word(text, length, words);
 }
 
-static int check_list(const char *name, const char *list, check_fn *check, const char *wanted)
+static int check_list(const struct vhca_options *conf, const char *name, const char *list,
+	check_fn *check, const char *wanted)
 {
+	char called[64];
 	int n_values = 0;
+
+	vhca_called(conf, name, called);
 
 	for (const char *text = list; text; n_values++) {
 		size_t n = strcspn(text, ",");
 
 		if (!check(text, n))
 			return usage_error(
-				"option --%s cannot have \"%.*s\": give %s, or a comma list of these, "
+				"%s cannot have \"%.*s\": give %s, or a comma list of these, "
 				"one for each device",
-				name, (int)(n < 80 ? n : 80), text, wanted);
+				called, (int)(n < 80 ? n : 80), text, wanted);
 		text = text[n] ? text + n + 1 : NULL;
 	}
 	return n_values > 16
-		? usage_error(
-			  "option --%s has %d values: there are at most 16 devices", name, n_values)
+		? usage_error("%s has %d values: there are at most 16 devices; give fewer", called,
+			  n_values)
 		: 0;
 }
 
 /* ---- the others ---- */
 
-static int check_address(const char *address)
+static int check_address(const struct vhca_options *conf)
 {
+	const char *address = conf->address;
 	unsigned char raw[16];
+	char called[64];
 
 	if (!address || inet_pton(AF_INET, address, raw) == 1 ||
 		inet_pton(AF_INET6, address, raw) == 1)
 		return 0;
-	return usage_error(
-		"option --address cannot be \"%.80s\": it is no address; give an IPv4 or IPv6 address",
-		address);
+	return usage_error("%s cannot be \"%.80s\": it is no address; give an IPv4 or IPv6 address",
+		vhca_called(conf, "address", called), address);
 }
 
-static int check_wire(const char *wire)
+static int check_wire(const struct vhca_options *conf)
 {
+	const char *wire = conf->wire;
+	char called[64];
+
 	if (!wire || !strcmp(wire, "loopback") || !strcmp(wire, "udp"))
 		return 0;
 	if ((!strncmp(wire, "tap:", 4) && wire[4]) || (!strncmp(wire, "packet:", 7) && wire[7]))
 		return 0;
-	return usage_error(
-		"option --wire cannot be \"%.80s\": there is no such wire; give loopback, udp, "
-		"tap:INTERFACE or packet:INTERFACE",
-		wire);
+	return usage_error("%s cannot be \"%.80s\": there is no such wire; give loopback, udp, "
+			   "tap:INTERFACE or packet:INTERFACE",
+		vhca_called(conf, "wire", called), wire);
 }
 
-static bool fault_is_known(const char *text, size_t length)
+/* ---- faults ---- */
+
+#define PLACE "the number of a SEND, from 1"
+#define RATE  "a part of 1, from 0 to 1"
+#define TIME  "a time above 0, in s, ms or us"
+
+/* NULL, or what is wrong with a fault. */
+static const char *wrong_fault(const char *text, size_t length)
 {
 	static const struct {
 		const char *name;
 		check_fn *check; /* of what follows; NULL: nothing does */
+		const char *wanted;
 	} faults[] = {
-		{"msg-drop=", is_place},
-		{"msg-double=", is_place},
-		{"msg-alter=", is_place},
-		{"syndrome=", is_syndrome},
-		{"loss=", is_rate},
-		{"reorder=", is_rate},
-		{"duplicate=", is_rate},
-		{"corrupt=", is_rate},
-		{"rnr=", is_rate},
-		{"delay=", is_time},
-		{"port-flap=", is_time},
-		{"device-fatal=", is_time},
-		{"torn", NULL},
+		{"msg-drop=", is_place, "it wants " PLACE},
+		{"msg-double=", is_place, "it wants " PLACE},
+		{"msg-alter=", is_place, "it wants " PLACE},
+		{"syndrome=", is_syndrome,
+			"it wants a syndrome of two hexadecimal digits, not 0, and behind an @ the number "
+			"of a WQE, from 1, as 13@500"},
+		{"loss=", is_rate, "it wants " RATE},
+		{"reorder=", is_rate, "it wants " RATE},
+		{"duplicate=", is_rate, "it wants " RATE},
+		{"corrupt=", is_rate, "it wants " RATE},
+		{"rnr=", is_rate, "it wants " RATE},
+		{"delay=", is_time, "it wants " TIME},
+		{"port-flap=", is_time, "it wants " TIME},
+		{"device-fatal=", is_time, "it wants " TIME},
+		{"torn", NULL, "it takes no value"},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
 		size_t n = strlen(faults[i].name);
+		bool right;
 
 		if (length < n || memcmp(text, faults[i].name, n))
 			continue;
-		return faults[i].check ? faults[i].check(text + n, length - n) : length == n;
+		right = faults[i].check ? faults[i].check(text + n, length - n) : length == n;
+		return right ? NULL : faults[i].wanted;
 	}
-	return false;
+	return "there is no such fault";
 }
 
-static int check_fault(const char *fault)
+static int check_fault(const struct vhca_options *conf)
 {
+	const char *fault = conf->fault;
+	char called[64];
+
 	for (size_t n; fault && *fault; fault += n + (fault[n] == ',')) {
+		const char *wrong;
+
 		n = strcspn(fault, ",");
-		if (!fault_is_known(fault, n))
+		wrong = wrong_fault(fault, n);
+		if (wrong)
 			return usage_error(
-				"option --fault cannot have \"%.*s\": there is no such fault; verbena "
-				"vhca --help lists them",
-				(int)(n < 80 ? n : 80), fault);
+				"%s cannot have \"%.*s\": %s; verbena vhca --help lists the faults",
+				vhca_called(conf, "fault", called), (int)(n < 80 ? n : 80), fault,
+				wrong);
 	}
 	return 0;
 }
 
 int vhca_check(const struct vhca_options *conf)
 {
-	int status = check_address(conf->address);
+	int status = check_address(conf);
 
 	if (!status)
-		status = check_wire(conf->wire);
+		status = check_wire(conf);
 	if (!status)
-		status = check_fault(conf->fault);
+		status = check_fault(conf);
 	if (!status)
-		status = check_list("mtu", conf->mtu, is_mtu, "256, 512, 1024, 2048 or 4096");
+		status = check_list(conf, "mtu", conf->mtu, is_mtu, "256, 512, 1024, 2048 or 4096");
 	if (!status)
-		status = check_list("node", conf->node, is_node, "a node from -1 to 1023");
+		status = check_list(conf, "node", conf->node, is_node, "a node from -1 to 1023");
 	if (!status)
 		status = check_list(
-			"profile", conf->profile, is_profile, "connectx5 or connectx4lx");
+			conf, "profile", conf->profile, is_profile, "connectx5 or connectx4lx");
 	if (!status)
-		status = check_list("speed", conf->speed, is_speed, "10, 25, 40, 50 or 100 Gbit/s");
+		status = check_list(
+			conf, "speed", conf->speed, is_speed, "10, 25, 40, 50 or 100 Gbit/s");
 	return status;
 }
