@@ -27,7 +27,7 @@ static void overrun(struct vhca_cq *cq, struct vhca_qp *qp)
 
 	cq->dead = true;
 	vhca_event_async(&cq->async, IBV_EVENT_CQ_ERR);
-	if (fails)
+	if (fails && qp)
 		vhca_qp_fail(qp);
 }
 
@@ -80,6 +80,21 @@ static noinline void tell(struct vhca_cq *cq)
 
 /* ---- CQEs ---- */
 
+/* False: it is to be written all the same. */
+static noinline bool unusual(struct vhca_cq *cq, const struct body *body, uint16_t wqe_counter,
+	uint8_t op_own, bool solicited)
+{
+	struct vhca_cqe cqe = {
+		.wqe_counter = wqe_counter, .op_own = op_own, .solicited = solicited};
+
+	memcpy(cqe.body, body, sizeof(cqe.body));
+	if (vhca_late_any && !cq->writing_late && vhca_late_put(cq, &cqe))
+		return true;
+	if (vhca_trace_on)
+		vhca_trace_cqe(cq, body, op_own, wqe_counter, cq->pi);
+	return false;
+}
+
 /* The body first, then the word with the owner bit: pairs with owner_before_body() of who polls. */
 static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struct body *body,
 	uint16_t wqe_counter, uint8_t op_own, bool solicited)
@@ -88,8 +103,9 @@ static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struc
 	uint32_t last = (uint32_t)htobe16(wqe_counter) |
 		htobe32((uint32_t)op_own | (solicited ? 2u : 0) | owner);
 
-	if (unlikely(vhca_trace_on))
-		vhca_trace_cqe(cq, body, op_own, wqe_counter, cq->pi);
+	if (unlikely(vhca_late_any | vhca_trace_on) &&
+		unusual(cq, body, wqe_counter, op_own, solicited))
+		return;
 	vhca_memory_write(slot, body, 60);
 	vhca_publish(slot + 60, last);
 	cq->pi++;
@@ -109,6 +125,24 @@ static always_inline uint8_t *slot_at(const struct vhca_cq *cq, uint32_t index)
 static always_inline uint8_t *next_slot(const struct vhca_cq *cq)
 {
 	return slot_at(cq, cq->pi);
+}
+
+uint8_t *vhca_cqe_slot(const struct vhca_cq *cq, uint32_t index)
+{
+	return slot_at(cq, index);
+}
+
+/* One that late.c has kept. */
+void vhca_cqe_write(struct vhca_cq *cq, const struct vhca_cqe *cqe)
+{
+	struct body body;
+
+	if (!has_room(cq, NULL))
+		return;
+	memcpy(&body, cqe->body, sizeof(body));
+	cq->writing_late = true;
+	publish(cq, next_slot(cq), &body, cqe->wqe_counter, cqe->op_own, cqe->solicited);
+	cq->writing_late = false;
 }
 
 /* ---- compression ----

@@ -165,6 +165,7 @@ struct vhca_cq {
 	enum vhca_arm arm;
 	bool dead;
 	bool ignore_overrun;
+	bool writing_late;
 	const __be32 *db;
 	struct vhca_session *session; /* of compression; NULL: CQEs are written one by one */
 	uint32_t solicited_pi;        /* `pi` behind the last solicited or error CQE */
@@ -176,6 +177,7 @@ struct vhca_cq {
 	uint16_t event_count, event_period; /* us */
 	uint32_t event_pi;                  /* `pi` when it last did */
 	uint64_t event_deadline;            /* clock_cycles(); 0: none */
+	uint32_t n_late;                    /* CQEs that late.c has */
 	uint32_t number;
 	struct vhca_link on_page, in_sessions, in_moderated;
 	struct vhca_counted completions, async;
@@ -279,6 +281,8 @@ struct vhca_tables {
 	struct vhca_link errored;   /* QPs whose receive WQEs are flushed as they are posted */
 	struct vhca_link sessions;  /* CQs with a compression session to end */
 	struct vhca_link moderated; /* armed CQs with an event deadline */
+	struct vhca_late *late, **last_late; /* CQEs that have not come yet */
+	uint64_t chance;
 };
 
 /* Changes whenever a QP comes, goes or changes state or address: a peer found before is then looked
@@ -494,6 +498,17 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received);
 void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_t vendor,
 	uint8_t wqe_opcode, uint16_t wqe_counter);
 void vhca_cqe_resize(struct vhca_cq *cq);
+/* A CQE64 that is not in its ring yet. */
+struct vhca_cqe {
+	uint8_t body[64];
+	uint16_t wqe_counter;
+	uint8_t op_own;
+	bool solicited;
+};
+
+void vhca_cqe_write(struct vhca_cq *cq, const struct vhca_cqe *cqe);
+/* The CQE64 of the slot that `index` counts to. */
+uint8_t *vhca_cqe_slot(const struct vhca_cq *cq, uint32_t index);
 int vhca_session_create(struct vhca_cq *cq);
 /* The sweep is over: what was held back for compression is written. */
 void vhca_sessions_end(struct vhca_tables *tables);
@@ -523,9 +538,23 @@ void vhca_device_address(const struct vhca_device *device, uint8_t address[16]);
 /* It has another one, with GIDs made of it: before any program has seen it. */
 void vhca_device_move(struct vhca_device *device, const uint8_t address[16]);
 
+/* ---- late.c ---- */
+
+struct vhca_late;
+
+extern bool vhca_late_any; /* set once, before the engine runs */
+/* A word of VHCA_FAULT: torn or delay-cqe=TIME; false if it is neither. */
+bool vhca_late_word(const char *word);
+/* Keeps the CQE until its time; false: there is no memory. */
+bool vhca_late_put(struct vhca_cq *cq, const struct vhca_cqe *cqe);
+/* Writes those that are due; *next becomes the earliest of the others. */
+void vhca_late_run(struct vhca_tables *tables, uint64_t now, uint64_t *next);
+/* Writes all now: a command ends only when what was before it is done. */
+void vhca_late_flush(struct vhca_tables *tables);
+
 /* ---- fault.c ---- */
 
-enum vhca_fault_kind { VHCA_FAULT_NONE, VHCA_FAULT_DROP, VHCA_FAULT_DOUBLE, VHCA_FAULT_ALTER };
+enum vhca_fault_kind { VHCA_FAULT_NONE, VHCA_FAULT_DROP, VHCA_FAULT_DOUBLE, VHCA_FAULT_ALTER, VHCA_FAULT_RNR };
 
 extern bool vhca_fault_any; /* set once, before the engine runs */
 void vhca_fault_parse(const char *spec);
@@ -537,5 +566,8 @@ enum vhca_fault_kind vhca_fault_message(const struct vhca_message *message);
 void vhca_fault_delivered(const struct vhca_message *message);
 /* Counts a send WQE about to be executed; the syndrome it completes with, or 0. */
 uint8_t vhca_fault_syndrome(void);
+/* A message wants a receive WQE, which counts: whether it is to find none. */
+bool vhca_fault_not_ready(void);
+extern bool vhca_fault_rnr; /* whether that has to be asked at all */
 
 #endif

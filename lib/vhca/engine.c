@@ -232,6 +232,7 @@ static unsigned int sweep_timers(int n_devices, uint64_t now)
 		struct vhca_wire *wire = vhca_device(i)->wire;
 
 		run_timers(vhca_device(i), now, &next);
+		vhca_late_run(vhca_device(i)->tables, now, &next);
 		run_moderation(vhca_device(i), now, &next);
 		if (wire->ops->timers)
 			wire->ops->timers(wire, now, &next);

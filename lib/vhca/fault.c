@@ -13,11 +13,11 @@ struct fault {
 	uint64_t at; /* counting from 1 */
 };
 
-bool vhca_fault_any;
+bool vhca_fault_any, vhca_fault_rnr;
 
 static struct fault faults[MAX_FAULTS];
 static size_t n_faults;
-static uint64_t n_messages, n_wqes;
+static uint64_t n_messages, n_wqes, n_receives;
 
 static bool parse_count(const char *text, uint64_t *count)
 {
@@ -49,7 +49,7 @@ static bool parse_word(char *word, struct fault *fault)
 		const char *name;
 		enum vhca_fault_kind kind;
 	} known[] = {{"msg-drop=", VHCA_FAULT_DROP}, {"msg-double=", VHCA_FAULT_DOUBLE},
-		{"msg-alter=", VHCA_FAULT_ALTER}};
+		{"msg-alter=", VHCA_FAULT_ALTER}, {"rnr=", VHCA_FAULT_RNR}};
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
 		size_t length = strlen(known[i].name);
@@ -71,20 +71,22 @@ void vhca_fault_parse(const char *spec)
 		struct fault fault = {0};
 		char shown[64];
 
-		if (!*word || vhca_port_fault(word) || vhca_disturb_word(word))
+		if (!*word || vhca_port_fault(word) || vhca_disturb_word(word) ||
+			vhca_late_word(word))
 			continue;
 		snprintf(shown, sizeof(shown), "%s", word);
 		if (n_faults == MAX_FAULTS || !parse_word(word, &fault)) {
 			log_warning(
 				"vhca: fault \"%s\" is ignored: it is none of msg-drop=N, msg-double=N, msg-alter=N, "
-				"syndrome=HEX@N, loss=P, reorder=P, duplicate=P, corrupt=P, delay=TIME, "
+				"syndrome=HEX@N, rnr=N, delay-cqe=TIME, torn, loss=P, reorder=P, duplicate=P, corrupt=P, delay=TIME, "
 				"port-flap=TIME and device-fatal=TIME, or one too many: correct VHCA_FAULT",
 				shown);
 			continue;
 		}
 		faults[n_faults++] = fault;
+		vhca_fault_rnr |= fault.kind == VHCA_FAULT_RNR;
+		vhca_fault_any |= fault.kind != VHCA_FAULT_RNR;
 	}
-	vhca_fault_any = n_faults;
 }
 
 static bool counts(const struct vhca_message *message)
@@ -95,7 +97,8 @@ static bool counts(const struct vhca_message *message)
 enum vhca_fault_kind vhca_fault_message(const struct vhca_message *message)
 {
 	for (size_t i = 0; counts(message) && i < n_faults; i++)
-		if (faults[i].kind != VHCA_FAULT_NONE && faults[i].at == n_messages + 1)
+		if (faults[i].kind != VHCA_FAULT_NONE && faults[i].kind != VHCA_FAULT_RNR &&
+			faults[i].at == n_messages + 1)
 			return faults[i].kind;
 	return VHCA_FAULT_NONE;
 }
@@ -112,4 +115,13 @@ uint8_t vhca_fault_syndrome(void)
 		if (faults[i].kind == VHCA_FAULT_NONE && faults[i].at == n_wqes)
 			return faults[i].syndrome;
 	return 0;
+}
+
+bool vhca_fault_not_ready(void)
+{
+	n_receives++;
+	for (size_t i = 0; i < n_faults; i++)
+		if (faults[i].kind == VHCA_FAULT_RNR && faults[i].at == n_receives)
+			return true;
+	return false;
 }

@@ -63,7 +63,9 @@ static uint8_t cqe_scatter(const struct vhca_qp_attr *attr)
 {
 	if (!(attr->flags & MLX5_QP_FLAG_SCATTER_CQE) || attr->type == IBV_QPT_UD || !attr->recv_cq)
 		return 0;
-	return attr->recv_cq->log2_size == 7 ? 64 : 32;
+	if (attr->recv_cq->log2_size == 7)
+		return vhca_late_any ? 0 : 64; /* a late CQE is one of 64 bytes */
+	return 32;
 }
 
 /* Only where each WQE has a CQE to go into, or the program says it knows; libmlx5 takes nothing of
@@ -133,6 +135,7 @@ int vhca_qp_create(
 /* Out of every list of the engine. */
 static void qp_quiet(struct vhca_qp *qp)
 {
+	vhca_late_flush(qp->tables);
 	vhca_page_poll(qp->page);
 	vhca_qp_wait_cancel(qp);
 	vhca_qp_deactivate(qp);

@@ -33,7 +33,7 @@ int vhca_cq_create(
 	cq = vhca_object_new(context, VHCA_CQ, sizeof(*cq));
 	if (!cq)
 		return ENOMEM;
-	if (attr->compress && !attr->timestamp) /* mini CQEs have no timestamps */
+	if (attr->compress && !attr->timestamp && !vhca_late_any) /* mini CQEs have no timestamps */
 		error = vhca_session_create(cq);
 	if (!error)
 		error = vhca_number_add(&context->device->tables->cqs, cq, &cq->number);
@@ -88,6 +88,7 @@ int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cq
 		return error;
 	cq->object.refs++;
 	vhca_engine_settle(cq->object.context->device);
+	vhca_late_flush(vhca_tables_of(&cq->object));
 	cq->object.refs--;
 	cq->ci = cq->pi - ((cq->pi - vhca_record_read(&cq->db[0])) & 0xffffff);
 	if (cq->pi - cq->ci >
@@ -103,6 +104,7 @@ int vhca_cq_resize(struct vhca_cq *cq, uint64_t buf, uint32_t n_cqe, uint32_t cq
 
 void vhca_cq_destroy(struct vhca_cq *cq)
 {
+	vhca_late_flush(vhca_tables_of(&cq->object));
 	vhca_page_poll(cq->page);
 	vhca_events_end(&cq->completions);
 	vhca_events_end(&cq->async);

@@ -344,8 +344,12 @@ static always_inline struct vhca_answer receive_send(
 	struct vhca_receive receive;
 	uint8_t syndrome;
 
-	if (unlikely(message->before || message->more || qp->part_held))
-		return receive_part(qp, message);
+	if (unlikely(message->before | message->more | qp->part_held | vhca_fault_rnr)) {
+		if (vhca_fault_rnr && !message->before && vhca_fault_not_ready())
+			return not_ready(qp);
+		if (message->before || message->more || qp->part_held)
+			return receive_part(qp, message);
+	}
 	if (unlikely(!receive_peek(qp, &receive)))
 		return not_ready(qp);
 	syndrome = receive_into(qp, &receive, message, into_cqe);
@@ -439,7 +443,7 @@ static struct vhca_answer receive_write_imm(struct vhca_qp *qp, const struct vhc
 	enum vhca_answer_kind kind;
 	struct vhca_receive receive;
 
-	if (!receive_peek(qp, &receive))
+	if ((vhca_fault_rnr && vhca_fault_not_ready()) || !receive_peek(qp, &receive))
 		return not_ready(qp);
 	kind = write_memory(qp, message);
 	if (kind != VHCA_ACK)
