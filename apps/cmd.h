@@ -131,6 +131,9 @@ enum { OPTIONS_OK = -1 };
 int options_parse(const struct command *command, int argc, char **argv, void *conf, uint64_t *given,
 	char ***rest);
 
+/* For "-h": the name it has here. STATUS_USAGE. */
+int usage_short_help(void);
+
 /* Takes a value as options_parse() does; `called` is what a sentence calls the option. */
 int option_take(const struct option *option, const char *called, const char *text, void *conf);
 

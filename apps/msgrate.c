@@ -88,26 +88,33 @@ static const struct command command = {
 
 /* ---- checks ---- */
 
-/* Those that need no device. */
-static int check_options(struct msgrate_options *conf, uint64_t given)
+static bool asked(const struct run *run, const char *option)
 {
-	if (option_given(&command, given, "duration") && option_given(&command, given, "iters"))
+	return option_given(&command, run->given, option);
+}
+
+/* Those that need no device. */
+static int check_options(struct run *run)
+{
+	struct msgrate_options *conf = &run->conf;
+
+	if (asked(run, "duration") && asked(run, "iters"))
 		return usage_error(
 			"options --duration and --iters contradict each other: give the one that ends the run");
-	if (conf->verify && option_given(&command, given, "size") && conf->size < PATTERN_MIN_SIZE)
+	if (conf->verify && asked(run, "size") && conf->size < PATTERN_MIN_SIZE)
 		return usage_error(
 			"option --size cannot be %lld with --verify: the number and check of a message take "
 			"%u bytes; give at least %u, or leave --verify out",
 			(long long)conf->size, PATTERN_MIN_SIZE, PATTERN_MIN_SIZE);
-	conf->inline_given = option_given(&command, given, "inline-size");
-	conf->gid_given = option_given(&command, given, "gid-index");
-	if (!option_given(&command, given, "size"))
+	conf->inline_given = asked(run, "inline-size");
+	conf->gid_given = asked(run, "gid-index");
+	if (!asked(run, "size"))
 		conf->size = 64;
 	if (!conf->queues)
 		conf->queues = 1;
 	if (!conf->duration)
 		conf->duration = 10 * SECOND;
-	if (!option_given(&command, given, "warmup"))
+	if (!asked(run, "warmup"))
 		conf->warmup = conf->iters ? 0 : SECOND / 5;
 	return 0;
 }
@@ -316,11 +323,6 @@ static void note_port(struct run *run)
 	int n = vbn_port_modes(run->port, modes, ARRAY_SIZE(modes));
 
 	modes_add(run, modes, n < (int)ARRAY_SIZE(modes) ? n : (int)ARRAY_SIZE(modes), "port");
-}
-
-static bool asked(const struct run *run, const char *option)
-{
-	return option_given(&command, run->given, option);
 }
 
 static void note_flag(
@@ -630,7 +632,7 @@ int cmd_msgrate(int argc, char **argv)
 	if (status != OPTIONS_OK)
 		return status;
 	run_init(&run);
-	status = check_options(&run.conf, run.given);
+	status = check_options(&run);
 	if (!status)
 		status = cores_parse(&run);
 	if (!status)

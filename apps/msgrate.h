@@ -200,7 +200,7 @@ struct result {
 	uint64_t max_rss_bytes;
 };
 
-/* What the run measured of a mode, and where the window is not as long as asked for. */
+/* Adds the mode that only a run can tell, and warns where its window is not what was asked for. */
 void result_notes(struct run *run, const struct result *result);
 
 void result_take(const struct run *run, struct result *result);

@@ -65,11 +65,11 @@ void mode_add(struct run *run, const char *name, const char *requested, const ch
 
 void modes_print(const struct run *run)
 {
-	fprintf(stderr, "%-24s %-14s %-22s %s\n", "mode", "requested", "effective", "why");
+	fprintf(stderr, "%-24s %-14s %-24s %s\n", "mode", "requested", "effective", "why");
 	for (int i = 0; i < run->n_modes; i++) {
 		const struct vbn_mode *mode = &run->modes[i];
 
-		fprintf(stderr, "%-24s %-14s %-22s %s\n", mode->name, mode->requested,
+		fprintf(stderr, "%-24s %-14s %-24s %s\n", mode->name, mode->requested,
 			mode->effective, mode->why);
 	}
 }
@@ -404,7 +404,7 @@ static void warn_of_window(const struct run *run, const struct result *result)
 {
 	double wanted = (double)run->conf.duration / 1e9;
 
-	if (run->conf.iters || stop_signal() || result->failed_queues || !result->seconds)
+	if (run->conf.iters || stop_signal() || result->failed_queues || result->seconds <= 0)
 		return;
 	if (result->seconds > wanted * 1.05 || result->seconds < wanted * 0.95)
 		say("the window that counts was %.3f s long, not the %.3f s of --duration: the workers were "

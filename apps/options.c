@@ -192,6 +192,13 @@ static int print_help(const struct command *command)
 	return STATUS_DONE;
 }
 
+int usage_short_help(void)
+{
+	return usage_error(
+		"argument \"-h\" is not expected here: options have long names; --help is "
+		"this one's");
+}
+
 /* ---- the command line ---- */
 
 static int find_option(const struct command *command, const char *name, size_t length)
@@ -255,9 +262,7 @@ int options_parse(const struct command *command, int argc, char **argv, void *co
 		if (!strcmp(argv[i], "--help"))
 			return print_help(command);
 		if (!strcmp(argv[i], "-h"))
-			return usage_error(
-				"argument \"-h\" is not expected here: options have long "
-				"names; --help is this one's");
+			return usage_short_help();
 		if (rest && !strcmp(argv[i], "--")) {
 			*rest = argv + i + 1;
 			break;

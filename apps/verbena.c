@@ -167,8 +167,7 @@ static int find_subcommand(const char *name)
 static int no_subcommand(const char *name)
 {
 	if (!strcmp(name, "-h"))
-		return usage_error("argument \"-h\" is not expected here: options have long names; "
-				   "--help is this one's");
+		return usage_short_help();
 	return usage_error("there is no subcommand \"%.80s\": verbena --help lists them", name);
 }
 
