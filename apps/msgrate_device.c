@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define MAX_PORTS         64
 #define SPARE_DESCRIPTORS 12 /* that a port and a run take, at the most */
+#define SPARE_SPACE       (32 << 20)
 
 /* ---- the port ---- */
 
@@ -35,8 +37,7 @@ const char *device_text(const struct run *run, char text[64])
 	return text;
 }
 
-/* Known ahead, because a library that runs out of descriptors takes it for a machine without
- * devices. */
+/* Known ahead, because a library that runs out of either takes it for a machine without devices. */
 static int check_descriptors(void)
 {
 	int fds[SPARE_DESCRIPTORS], n = 0;
@@ -50,6 +51,19 @@ static int check_descriptors(void)
 	return cannot("no device can be opened: of the %d file descriptors that a run takes %d are "
 		      "left; raise ulimit -n",
 		SPARE_DESCRIPTORS, n);
+}
+
+static int check_address_space(void)
+{
+	void *space = mmap(NULL, SPARE_SPACE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (space == MAP_FAILED)
+		return cannot(
+			"no device can be opened: there are no %d MiB of address space left: %s; "
+			"raise ulimit -v",
+			SPARE_SPACE >> 20, strerror(errno));
+	munmap(space, SPARE_SPACE);
+	return 0;
 }
 
 static bool usable(const struct vbn_port_info *info)
@@ -125,6 +139,8 @@ int device_open(struct run *run)
 	int status, err;
 
 	status = check_descriptors();
+	if (!status)
+		status = check_address_space();
 	if (status)
 		return status;
 	if (conf->device && strcmp(conf->device, "vhca"))
