@@ -96,7 +96,7 @@ class Guest:
                    "-chardev", f"socket,id=agent,fd={theirs.fileno()}"]
         if tap:
             command += ["-netdev", f"tap,id=nic,ifname={tap},script=no,downscript=no,vhost=off,vnet_hdr=off",
-                        "-device", "virtio-net-pci,netdev=nic,mac=52:54:00:00:00:02"]
+                        "-device", "virtio-net-pci,netdev=nic,mac=52:54:00:00:00:02,romfile="]
         if pcap:
             command += ["-object", f"filter-dump,id=pcap,netdev=nic,file={pcap}"]
         with theirs:

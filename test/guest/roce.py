@@ -90,12 +90,6 @@ def meet_pingpong(listening, qpn, address):
         client.recv(len("done"), socket.MSG_WAITALL)
 
 
-def roce_frames(pcap):
-    """Frames of RoCEv2 in a capture, of IPv4, by scapy."""
-    with PcapReader(pcap) as packets:
-        return [frame for frame in packets if BTH in frame and IP in frame]
-
-
 def tshark(pcap, display_filter):
     """The frames of a capture that a filter shows, a line for each."""
     done = subprocess.run(["tshark", "-n", "-r", pcap, "-Y", display_filter], capture_output=True, text=True, check=True)
