@@ -185,11 +185,13 @@ static int answer_mlx5_device(struct vhca_request *request)
 {
 	struct mlx5_ib_query_device_resp resp = {
 		.response_length = (uint32_t)min(request->uhw_out.size, sizeof(resp)),
-		.mlx5_ib_support_multi_pkt_send_wqes = vhca_features.multi_packet,
+		.mlx5_ib_support_multi_pkt_send_wqes = vhca_features.multi_packet &
+			(request->context->device->facts->enhanced_multi_packet
+					? UINT32_MAX
+					: ~(uint32_t)MLX5_IB_SUPPORT_EMPW),
 		.flags = vhca_features.mlx5_flags,
 		.cqe_comp_caps.max_num = vhca_features.compressed_formats ? 128 : 0,
-		.cqe_comp_caps.supported_format =
-			vhca_compressed_formats(request->context->device),
+		.cqe_comp_caps.supported_format = vhca_compressed_formats(request->context->device),
 	};
 
 	return vhca_span_write(&request->uhw_out, &resp, sizeof(resp));

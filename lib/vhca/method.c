@@ -4,6 +4,7 @@
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
 
 /* ---- methods ---- */
 
@@ -58,6 +59,17 @@ static int query_port(struct vhca_call *call)
 	if (vhca_attr_number(call, 0) != 1)
 		return EINVAL;
 	vhca_answer_port(call->request.context->device, &resp.legacy_resp);
+	return vhca_attr_write(call, 1, &resp, sizeof(resp));
+}
+
+/* What an eswitch would say of its ports: there is none, as on a card that has not been switched to
+ * that mode. */
+static int query_port_of_switch(struct vhca_call *call)
+{
+	struct mlx5_ib_uapi_query_port resp = {.flags = 0};
+
+	if (vhca_attr_number(call, 0) != 1)
+		return EINVAL;
 	return vhca_attr_write(call, 1, &resp, sizeof(resp));
 }
 
@@ -219,8 +231,8 @@ static int cq_destroy(struct vhca_call *call)
 /* Memory on demand: all of it is there when this returns, flushed or not. */
 static int advise_mr(struct vhca_call *call)
 {
-	struct vhca_pd *pd = vhca_handle_find(
-		call->request.context, vhca_attr_handle(call, 0), VHCA_PD);
+	struct vhca_pd *pd =
+		vhca_handle_find(call->request.context, vhca_attr_handle(call, 0), VHCA_PD);
 	uint64_t advice = vhca_attr_number(call, 1), flags = vhca_attr_number(call, 2);
 	struct vhca_span list = vhca_attr_span(call, 3);
 	struct ib_uverbs_sge sge;
@@ -374,6 +386,11 @@ static const struct vhca_method methods[] = {
 		{{UVERBS_ATTR_QUERY_PORT_PORT_NUM, ATTR_IN, REQUIRED, 1},
 			{UVERBS_ATTR_QUERY_PORT_RESP, ATTR_OUT, REQUIRED,
 				offsetof(struct ib_uverbs_query_port_resp_ex, reserved)}},
+		2},
+	{UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT, query_port_of_switch,
+		{{MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, ATTR_IN, REQUIRED, 4},
+			{MLX5_IB_ATTR_QUERY_PORT, ATTR_OUT, REQUIRED,
+				offsetof(struct mlx5_ib_uapi_query_port, reg_c0)}},
 		2},
 	{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, query_gid_entry,
 		{{UVERBS_ATTR_QUERY_GID_ENTRY_PORT, ATTR_IN, REQUIRED, 4},
