@@ -32,7 +32,7 @@ class Devices(CommandTest):
     def test_table(self):
         answer = verbena("vhca", "--", VERBENA, "devices")
         self.status(answer, DONE)
-        for word in ("name", "driver", "mlx5_0", "mlx5", "up", "gid", "127.0.0.1"):
+        for word in ("name", "driver", "mlx5_0", "mlx5", "up", "gid", "127.0.0."):
             self.assertIn(word, answer.out)
 
 
