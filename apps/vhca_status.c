@@ -189,7 +189,10 @@ static void print_mr(const json_t *mr)
 
 static void print_gid(const json_t *gid)
 {
-	printf("    gid %lld %s %s\n", number(gid, "index"), text(gid, "gid"), text(gid, "type"));
+	printf("    gid %lld %s %s", number(gid, "index"), text(gid, "gid"), text(gid, "type"));
+	if (json_object_get(gid, "vlan"))
+		printf(" on VLAN %lld", number(gid, "vlan"));
+	printf("\n");
 }
 
 /* Those that are not 0. */

@@ -15,7 +15,6 @@ static int n_devices;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* The first of the GIDs that are the port's address. */
-enum { ADDRESS_GID = 2 };
 
 /* ---- addresses ---- */
 
@@ -63,6 +62,7 @@ static void set_gids(struct vhca_device *device, const uint8_t address[16])
 {
 	uint8_t mac[6], local[16];
 
+	memcpy(device->address, address, 16);
 	port_mac(address, mac);
 	link_local(mac, local);
 	memcpy(&device->node_guid, local + 8, 8);
@@ -90,7 +90,7 @@ struct vhca_device *vhca_find_device(const uint8_t gid[16])
 
 void vhca_device_address(const struct vhca_device *device, uint8_t address[16])
 {
-	memcpy(address, device->gids[ADDRESS_GID].raw, 16);
+	memcpy(address, device->address, 16);
 }
 
 void vhca_device_move(struct vhca_device *device, const uint8_t address[16])

@@ -74,7 +74,7 @@ static int find_place(const struct vhca_device *device, const struct vhca_gid *g
 		const struct vhca_gid *there = &device->gids[i];
 
 		if (!is_empty(there) && !memcmp(there->raw, gid->raw, sizeof(gid->raw)) &&
-			there->type == gid->type)
+			there->type == gid->type && there->vlan == gid->vlan)
 			return i;
 		if (free_place < 0 && is_empty(there))
 			free_place = i;
@@ -86,7 +86,7 @@ int vhca_gid_add(struct vhca_device *device, const struct vhca_gid *gid, int *in
 {
 	int error = 0;
 
-	if (is_empty(gid) || gid->type > 1)
+	if (is_empty(gid) || gid->type > 1 || gid->vlan > 4094)
 		return EINVAL;
 	vhca_lock(device);
 	*index = find_place(device, gid);

@@ -5,7 +5,8 @@
  *
  *	status                          one JSON object
  *	port DEVICE up|down             ok
- *	gid DEVICE add ADDRESS v1|v2    ok INDEX; ADDRESS is IPv4 or IPv6
+ *	gid DEVICE add ADDRESS v1|v2 [VLAN]
+ *	                                ok INDEX; ADDRESS is IPv4 or IPv6, VLAN an 802.1Q number
  *	gid DEVICE del INDEX            ok
  *	fatal DEVICE                    ok
  *
@@ -79,17 +80,32 @@ static void change_port(struct vhca_device *device, char **words, struct vhca_te
 	vhca_text_add(answer, "ok\n");
 }
 
+/* ADDRESS v1|v2 [VLAN] */
+static bool parse_gid(char **words, struct vhca_gid *gid)
+{
+	if (!words[0] || !words[1] || !vhca_gid_parse(words[0], gid->raw) ||
+		(strcmp(words[1], "v1") && strcmp(words[1], "v2")))
+		return false;
+	gid->type = words[1][1] == '2';
+	gid->vlan = 0;
+	if (!words[2])
+		return true;
+	if (strlen(words[2]) > 4 || words[2][strspn(words[2], "0123456789")])
+		return false;
+	gid->vlan = (uint16_t)atoi(words[2]);
+	return gid->vlan && gid->vlan < 4095;
+}
+
 static void add_gid(struct vhca_device *device, char **words, struct vhca_text *answer)
 {
 	struct vhca_gid gid;
 	int index;
 
-	if (!words[0] || !words[1] || !vhca_gid_parse(words[0], gid.raw) ||
-		(strcmp(words[1], "v1") && strcmp(words[1], "v2"))) {
-		refuse(answer, "a GID is an IPv4 or IPv6 address and v1 or v2");
+	if (!parse_gid(words, &gid)) {
+		refuse(answer,
+			"a GID is an IPv4 or IPv6 address, v1 or v2, and perhaps a VLAN from 1 to 4094");
 		return;
 	}
-	gid.type = words[1][1] == '2';
 	switch (vhca_gid_add(device, &gid, &index)) {
 	case 0: vhca_text_add(answer, "ok %d\n", index); break;
 	case EEXIST: refuse(answer, "the table has that GID"); break;

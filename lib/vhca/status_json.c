@@ -174,7 +174,10 @@ static void add_gids(struct vhca_text *text, const struct vhca_device *device)
 			continue;
 		vhca_text_add(text, "%s{\"index\":%d,\"gid\":", comma(text), i);
 		add_gid_text(text, gid->raw);
-		vhca_text_add(text, ",\"type\":\"%s\"}", gid->type ? "v2" : "v1");
+		vhca_text_add(text, ",\"type\":\"%s\"", gid->type ? "v2" : "v1");
+		if (gid->vlan)
+			vhca_text_add(text, ",\"vlan\":%u", gid->vlan);
+		vhca_text_add(text, "}");
 	}
 	vhca_text_add(text, "]");
 }

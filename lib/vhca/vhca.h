@@ -159,8 +159,9 @@ struct vhca_counters {
 
 struct vhca_gid {
 	uint8_t raw[16];
-	uint8_t type; /* enum ibv_gid_type_sysfs of libibverbs' driver.h: 0 IB/RoCE v1, 1 RoCE v2;
+	uint8_t type;  /* enum ibv_gid_type_sysfs of libibverbs' driver.h: 0 IB/RoCE v1, 1 RoCE v2;
 			 valid where raw is not 0 */
+	uint16_t vlan; /* 802.1Q tag of what it sends on an Ethernet wire; 0: none */
 };
 
 struct vhca_device {
@@ -176,6 +177,7 @@ struct vhca_device {
 	enum ibv_mtu mtu;
 	struct vhca_counters counters;
 	struct vhca_gid gids[VHCA_N_GIDS];
+	uint8_t address[16]; /* of the port; IPv4 is mapped into IPv6 */
 	struct vhca_wire *wire;
 	struct vhca_context *contexts; /* list */
 	struct vhca_tables *tables;    /* objects by number: object.c's */

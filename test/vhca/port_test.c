@@ -168,7 +168,12 @@ static void test_a_gid_comes_and_goes(void **state)
 	expect_answer("gid mlx5_0 del 4", "error: there is no such GID to delete\n");
 	expect_answer("gid mlx5_0 del 5", "ok\n");
 	expect_answer("gid mlx5_0 add nonsense v1",
-		"error: a GID is an IPv4 or IPv6 address and v1 or v2\n");
+		"error: a GID is an IPv4 or IPv6 address, v1 or v2, and perhaps a VLAN from 1 to 4094\n");
+	expect_answer("gid mlx5_0 add 10.1.2.3 v2 5", "ok 4\n"); /* the same address on two VLANs */
+	expect_answer("gid mlx5_0 add 10.1.2.3 v2 6", "ok 5\n");
+	expect_answer("gid mlx5_0 add 10.1.2.3 v2 5", "error: the table has that GID\n");
+	expect_answer("gid mlx5_0 del 4", "ok\n");
+	expect_answer("gid mlx5_0 del 5", "ok\n");
 	assert_int_equal(ibv_close_device(first), 0);
 	assert_int_equal(ibv_close_device(second), 0);
 	assert_int_equal(ibv_close_device(other), 0);
