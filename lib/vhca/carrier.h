@@ -31,6 +31,8 @@ struct vhca_carrier_ops {
 	uint8_t *(*reserve)(
 		struct vhca_carrier *carrier, const struct vhca_route *route, uint32_t size);
 	void (*commit)(struct vhca_carrier *carrier);
+	/* Whether `bytes` more to there had better wait, where nobody will ask for them again. */
+	bool (*full)(struct vhca_carrier *carrier, const struct vhca_route *route, uint32_t bytes);
 	/* What was committed goes out. */
 	void (*flush)(struct vhca_carrier *carrier);
 	/* Hands what has come to vhca_wire_receive(), a bounded number; how many. */
@@ -40,7 +42,8 @@ struct vhca_carrier_ops {
 extern const struct vhca_carrier_ops vhca_carrier_udp;
 
 /* A packet from BTH to ICRC; the seed is that of the headers it came with. */
-void vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *route,
+/* False: its receiver is not ready; come again with it. */
+bool vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *route,
 	uint32_t icrc_seed, const uint8_t *bytes, size_t size);
 void vhca_wire_drop(struct vhca_packet_wire *wire, enum vhca_drop why);
 

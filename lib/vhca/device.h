@@ -237,6 +237,7 @@ struct vhca_qp {
 	struct vhca_cq *recv_cq;
 	struct vhca_srq *srq;
 	uint32_t access;
+	uint64_t unready_since; /* clock_cycles(): a wire waits for a receive WQE; 0: it does not */
 	bool part_held; /* of a message of several packets, some have come */
 	struct vhca_receive part;
 	uint32_t datagram_psn;
@@ -468,6 +469,8 @@ unsigned int vhca_responder_flush(struct vhca_qp *qp);
 /* Does what a message asks of `qp`, which is its addressee and ready. Of a message in packets,
  * message->qp is the addressee too. */
 struct vhca_answer vhca_respond(struct vhca_qp *qp, const struct vhca_message *message);
+/* There is a receive WQE for a message that begins. */
+bool vhca_responder_ready(struct vhca_qp *qp);
 /* The rest of a message will not come: its receive WQE is as if it had not been taken. */
 void vhca_responder_release(struct vhca_qp *qp);
 /* Takes a datagram, or drops and counts it. */

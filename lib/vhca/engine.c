@@ -47,8 +47,9 @@ static struct {
 				 */
 	uint64_t last_clock_page;
 	uint64_t last_watch;
-	bool watch;        /* in this sweep */
-	uint64_t n_sweeps; /* under the lock of any device */
+	bool watch;                                /* in this sweep */
+	uint64_t n_sweeps;                         /* under the lock of any device */
+	struct vhca_wire *wires[VHCA_MAX_DEVICES]; /* that something can come in by */
 	struct pollfd inputs[VHCA_MAX_DEVICES];
 	nfds_t n_inputs;
 	bool nothing_in; /* the last doze ended without any of them: one sweep need not look */
@@ -329,16 +330,25 @@ static void doze(uint64_t ns)
 {
 	struct timespec time = {.tv_nsec = (long)ns};
 
+	for (nfds_t i = 0; i < engine.n_inputs; i++) {
+		struct vhca_wire *wire = engine.wires[i];
+
+		engine.inputs[i].fd = wire->held ? -1 : wire->fd;
+	}
 	engine.nothing_in = !ppoll(engine.inputs, engine.n_inputs, &time, NULL);
 }
 
 static void find_inputs(int n_devices)
 {
 	engine.n_inputs = 0;
-	for (int i = 0; i < n_devices; i++)
-		if (vhca_device(i)->wire->fd >= 0)
-			engine.inputs[engine.n_inputs++] =
-				(struct pollfd){.fd = vhca_device(i)->wire->fd, .events = POLLIN};
+	for (int i = 0; i < n_devices; i++) {
+		struct vhca_wire *wire = vhca_device(i)->wire;
+
+		if (wire->fd < 0)
+			continue;
+		engine.wires[engine.n_inputs] = wire;
+		engine.inputs[engine.n_inputs++].events = POLLIN;
+	}
 }
 
 /* ---- for commands ---- */

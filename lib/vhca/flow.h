@@ -65,6 +65,7 @@ struct vhca_flow {
 	uint32_t expected_psn, msn;
 	bool ack_due;
 	bool nak_sent;     /* nothing more is said until the expected one comes */
+	uint32_t resume;   /* UC: packet of the message in hand that is next */
 	bool broken;       /* UC: until the next message begins */
 	uint16_t current;  /* VHCA_IS_SEND or VHCA_IS_WRITE: within such a message; 0: between */
 	uint32_t received; /* bytes of it */
@@ -82,7 +83,7 @@ struct vhca_packet_wire {
 	struct vhca_link flows, due, ready, timed;
 	uint64_t drops[VHCA_N_DROPS];
 	uint64_t last_poll, lively; /* clock_cycles(): when, and until when at every turn */
-	uint64_t lively_cycles, quiet_cycles;
+	uint64_t lively_cycles, quiet_cycles, patience_cycles;
 	uint64_t retransmitted;
 	struct vhca_route datagram_route; /* of the last one sent */
 	/* disturb.c's */

@@ -65,6 +65,7 @@ const char *const vhca_drop_names[VHCA_N_DROPS] = {
 	[VHCA_DROP_ADDRESS] = "rx_address",
 	[VHCA_DROP_SEND] = "tx_refused",
 	[VHCA_DROP_FAULT] = "tx_fault",
+	[VHCA_DROP_NOT_YET] = "rx_waited",
 };
 
 /* ---- opcodes ---- */

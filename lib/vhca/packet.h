@@ -103,6 +103,7 @@ enum vhca_drop {
 	VHCA_DROP_ADDRESS,
 	VHCA_DROP_SEND,
 	VHCA_DROP_FAULT,
+	VHCA_DROP_NOT_YET, /* it is not: it comes again */
 	VHCA_N_DROPS,
 };
 

@@ -408,6 +408,13 @@ static void answer_silence(struct vhca_qp *qp, struct wqe *wqe)
 		vhca_qp_wait(qp, ns ? ns : 1000000000ull);
 }
 
+/* The wire will say when. */
+static void not_now(struct vhca_qp *qp)
+{
+	qp->transport_tries = 1; /* it is no first try, then */
+	vhca_qp_deactivate(qp);
+}
+
 static void answered(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer answer)
 {
 	switch (answer.kind) {
@@ -427,10 +434,7 @@ static void answered(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer ans
 		complete_error(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
 		break;
 	case VHCA_LATER: advance(qp, wqe); break;
-	case VHCA_BUSY:
-		qp->transport_tries = 1; /* this one is tried again */
-		vhca_qp_deactivate(qp);
-		break;
+	case VHCA_BUSY: not_now(qp); break;
 	}
 }
 
@@ -488,7 +492,8 @@ static struct vhca_answer request(struct vhca_qp *qp, struct wqe *wqe)
 		? request_with_fault(wire, &wqe->message)
 		: wire->ops->request(wire, &wqe->message);
 
-	if (unlikely(qp->type == IBV_QPT_UC) && answer.kind != VHCA_OWN_MEMORY)
+	if (unlikely(qp->type == IBV_QPT_UC) && answer.kind != VHCA_OWN_MEMORY &&
+		answer.kind != VHCA_BUSY)
 		answer.kind = VHCA_ACK;
 	return answer;
 }
@@ -497,8 +502,10 @@ static void send_datagram(struct vhca_qp *qp, struct wqe *wqe)
 {
 	struct vhca_wire *wire = qp->object.context->device->wire;
 
-	wire->ops->datagram(wire, &wqe->message);
-	complete(qp, wqe);
+	if (wire->ops->datagram(wire, &wqe->message))
+		complete(qp, wqe);
+	else
+		not_now(qp);
 }
 
 /* What is ahead may not have completed yet: a NOP or an error, too, has its turn behind it. */

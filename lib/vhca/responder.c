@@ -293,6 +293,13 @@ static noinline struct vhca_answer receive_part(
 	return answer(VHCA_ACK);
 }
 
+bool vhca_responder_ready(struct vhca_qp *qp)
+{
+	struct vhca_receive receive;
+
+	return qp->part_held || receive_peek(qp, &receive);
+}
+
 void vhca_responder_release(struct vhca_qp *qp)
 {
 	if (!qp->part_held)

@@ -71,7 +71,8 @@ struct vhca_answer {
 struct vhca_wire {
 	const struct vhca_wire_ops *ops;
 	struct vhca_device *device;
-	int fd; /* readable when something has come in; -1: nothing can */
+	int fd;    /* readable when something has come in; -1: nothing can */
+	bool held; /* what has come in waits for a receiver: `fd` says nothing new */
 };
 
 struct vhca_wire_ops {
@@ -82,8 +83,9 @@ struct vhca_wire_ops {
 	void (*destroy)(struct vhca_wire *wire);
 	/* Engine thread, device locked. The gather list lives until the answer. */
 	struct vhca_answer (*request)(struct vhca_wire *wire, const struct vhca_message *message);
-	/* A message of a UD QP, which nothing answers: it gets there or not. */
-	void (*datagram)(struct vhca_wire *wire, const struct vhca_message *message);
+	/* A message of a UD QP, which nothing answers: it gets there or not. False: not now, and
+	 * vhca_qp_activate() will follow. */
+	bool (*datagram)(struct vhca_wire *wire, const struct vhca_message *message);
 	/* Whatever has come in from outside; how much was done. NULL where nothing can. */
 	unsigned int (*poll)(struct vhca_wire *wire);
 	/* Does what is due at `now`, and lowers *next to when to come again; both are

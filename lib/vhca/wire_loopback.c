@@ -163,7 +163,7 @@ static uint32_t qkey_of(const struct vhca_message *message)
 	return key >> 31 ? message->qp->set.qkey : key;
 }
 
-static void datagram(struct vhca_wire *wire, const struct vhca_message *message)
+static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 {
 	const struct mlx5_wqe_av *av = message->av;
 	uint32_t gid = from_be32(av->grh_gid_fl) >> 20 & 0xff;
@@ -177,14 +177,15 @@ static void datagram(struct vhca_wire *wire, const struct vhca_message *message)
 
 	count_sent(message->qp, message->length);
 	if (!to || !wire->device->port_up || !to->port_up)
-		return;
+		return true;
 	if (!peer || peer->type != IBV_QPT_UD || !ready(peer)) {
 		to->counters.port_rcv_errors++;
-		return;
+		return true;
 	}
 	count_received(peer, message->length);
 	make_grh(how.grh, &wire->device->gids[gid], message);
 	vhca_receive_datagram(peer, message, &how);
+	return true;
 }
 
 const struct vhca_wire_ops vhca_wire_loopback = {

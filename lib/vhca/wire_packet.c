@@ -10,9 +10,12 @@
 enum {
 	DEFAULT_PKEY = 0xffff,
 	PKEY_MASK = 0x7fff,
-	FIRST_SOURCE_PORT = 0xc000, /* RoCEv2's source ports are for the network to hash on */
-	LIVELY_NS = 1000 * 1000,    /* the carrier is asked at every turn after a packet */
-	QUIET_NS = 20 * 1000,       /* ... and so often when there was none for long */
+	FIRST_SOURCE_PORT = 0xc000,     /* RoCEv2's source ports are for the network to hash on */
+	LIVELY_NS = 1000 * 1000,        /* the carrier is asked at every turn after a packet */
+	QUIET_NS = 20 * 1000,           /* ... and so often when there was none for long */
+	PAUSE_NS = 20 * 1000,           /* a sender's, while its peer is full */
+	PAUSE_PACKETS = 16,             /* of a UC message, before the peer is looked at again */
+	PATIENCE_NS = 60 * 1000 * 1000, /* with a receiver that is behind with its WQEs */
 };
 
 static struct vhca_packet_wire *packet_wire(struct vhca_wire *wire)
@@ -151,6 +154,25 @@ static enum vhca_drop deliver_datagram(
 	return VHCA_DROP_NONE;
 }
 
+/* Ethernet would pause a sender that nobody tells to send again, and here a receiver may not even
+ * have had the core to post its receives: its packets wait, but not for ever. */
+static bool must_wait(
+	struct vhca_packet_wire *wire, struct vhca_qp *qp, const struct vhca_packet *packet)
+{
+	uint64_t now;
+
+	if (likely(qp->type == IBV_QPT_RC) || !(packet->parts & VHCA_IS_SEND) ||
+		!(packet->parts & VHCA_BEGINS) || vhca_responder_ready(qp)) {
+		qp->unready_since = 0;
+		return false;
+	}
+	now = clock_cycles();
+	if (!qp->unready_since)
+		qp->unready_since = now;
+	wire->wire.held = now - qp->unready_since < wire->patience_cycles;
+	return wire->wire.held;
+}
+
 /* A packet that is whole, to one of its device's QPs. */
 static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_route *route,
 	const struct vhca_packet *packet)
@@ -164,6 +186,8 @@ static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_r
 		return VHCA_DROP_TRANSPORT;
 	if (unlikely(!ready(qp)))
 		return VHCA_DROP_STATE;
+	if (must_wait(wire, qp, packet))
+		return VHCA_DROP_NOT_YET;
 	if (qp->type == IBV_QPT_UD)
 		return deliver_datagram(qp, route, packet);
 	flow = vhca_flow_of(wire, qp);
@@ -176,7 +200,7 @@ static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_r
 	return VHCA_DROP_NONE;
 }
 
-void vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *route,
+bool vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *route,
 	uint32_t icrc_seed, const uint8_t *bytes, size_t size)
 {
 	struct vhca_counters *counters = &wire->wire.device->counters;
@@ -184,12 +208,7 @@ void vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *r
 	enum vhca_drop why = vhca_packet_decode(bytes, size, &packet);
 
 	if (unlikely(!wire->wire.device->port_up))
-		return;
-	if (unlikely(vhca_pcap_on))
-		capture(false, route, bytes, size);
-	counters->port_rcv_packets++;
-	counters->unicast_rcv_packets++;
-	counters->port_rcv_data += size;
+		return true;
 	if (likely(!why) && unlikely(!vhca_icrc_right(icrc_seed, bytes, size - VHCA_ICRC_BYTES))) {
 		counters->rx_icrc_encapsulated++;
 		why = VHCA_DROP_ICRC;
@@ -198,11 +217,28 @@ void vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *r
 		why = VHCA_DROP_PKEY;
 	if (likely(!why))
 		why = deliver(wire, route, &packet);
+	if (unlikely(why == VHCA_DROP_NOT_YET))
+		return false;
 	if (unlikely(why))
 		vhca_wire_drop(wire, why);
+	if (unlikely(vhca_pcap_on))
+		capture(false, route, bytes, size);
+	counters->port_rcv_packets++;
+	counters->unicast_rcv_packets++;
+	counters->port_rcv_data += size;
+	return true;
 }
 
 /* ---- the seam to the requester ---- */
+
+static bool full(
+	struct vhca_packet_wire *wire, const struct vhca_route *route, uint32_t packet_bytes)
+{
+	struct vhca_carrier *carrier = wire->carrier;
+
+	return carrier->ops->full &&
+		carrier->ops->full(carrier, route, PAUSE_PACKETS * packet_bytes);
+}
 
 /* UC: all packets leave at once, and nobody answers. */
 static struct vhca_answer send_unreliably(
@@ -211,10 +247,15 @@ static struct vhca_answer send_unreliably(
 	uint32_t n = message->length ? (message->length + flow->mtu - 1) / flow->mtu : 1;
 
 	vhca_flow_start(flow);
-	for (uint32_t k = 0; k < n; k++) {
+	for (uint32_t k = flow->resume; k < n; k++) {
 		struct vhca_packet packet = {.transport = VHCA_TRANSPORT_UC, .psn = flow->next_psn};
 		uint8_t *payload;
 
+		if (k % PAUSE_PACKETS == 0 && full(flow->wire, &flow->route, flow->mtu)) {
+			flow->resume = k;
+			vhca_qp_wait(flow->qp, PAUSE_NS);
+			return (struct vhca_answer){.kind = VHCA_BUSY};
+		}
 		vhca_packet_of_message(message, k, n, flow->mtu, &packet);
 		payload = vhca_wire_begin(flow, &packet);
 		if (payload) {
@@ -223,6 +264,7 @@ static struct vhca_answer send_unreliably(
 		}
 		flow->next_psn = vhca_psn_add(flow->next_psn, 1);
 	}
+	flow->resume = 0;
 	return (struct vhca_answer){.kind = VHCA_ACK};
 }
 
@@ -265,7 +307,7 @@ static uint32_t qkey_of(const struct vhca_message *message)
 	return key >> 31 ? message->qp->set.qkey : key;
 }
 
-static void datagram_by_packet(struct vhca_packet_wire *wire, const struct vhca_message *message)
+static bool datagram_by_packet(struct vhca_packet_wire *wire, const struct vhca_message *message)
 {
 	struct vhca_qp *qp = message->qp;
 	struct vhca_packet packet = {
@@ -286,22 +328,26 @@ static void datagram_by_packet(struct vhca_packet_wire *wire, const struct vhca_
 	uint8_t *payload;
 
 	if (!vhca_wire_route(wire, message->av->rgid, qp->number, &wire->datagram_route))
-		return;
+		return true;
+	if (full(wire, &wire->datagram_route, size / PAUSE_PACKETS)) {
+		vhca_qp_wait(qp, PAUSE_NS);
+		return false;
+	}
 	qp->datagram_psn = vhca_psn_add(qp->datagram_psn, 1);
 	payload = begin(wire, &wire->datagram_route,
 		vhca_icrc_of_route(&wire->datagram_route, size), &packet, size);
 	if (!payload)
-		return;
+		return true;
 	vhca_gather_part(payload, message, 0, message->length);
 	vhca_wire_end(wire);
+	return true;
 }
 
-static void datagram(struct vhca_wire *wire, const struct vhca_message *message)
+static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 {
 	if (!vhca_disturb_any && vhca_find_device(message->av->rgid))
-		vhca_wire_loopback.datagram(wire, message);
-	else
-		datagram_by_packet(packet_wire(wire), message);
+		return vhca_wire_loopback.datagram(wire, message);
+	return datagram_by_packet(packet_wire(wire), message);
 }
 
 /* ---- turns ---- */
@@ -353,6 +399,7 @@ static unsigned int poll(struct vhca_wire *base)
 	carrier->ops->flush(carrier);
 	if (now < wire->lively || now - wire->last_poll > wire->quiet_cycles) {
 		wire->last_poll = now;
+		wire->wire.held = false;
 		received = carrier->ops->receive(carrier, wire);
 	}
 	if (received) {
@@ -398,6 +445,7 @@ static struct vhca_wire *create(struct vhca_device *device, const struct vhca_wi
 	}
 	wire->wire.fd = wire->carrier->fd;
 	wire->lively_cycles = hz / 1000000000u * LIVELY_NS;
+	wire->patience_cycles = hz / 1000000u * (PATIENCE_NS / 1000);
 	wire->quiet_cycles = hz / 1000000u * QUIET_NS / 1000;
 	vhca_list_init(&wire->flows);
 	vhca_list_init(&wire->due);

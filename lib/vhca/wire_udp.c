@@ -7,6 +7,7 @@
  */
 
 #include "vhca/flow.h"
+#include "vhca/peer.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -60,8 +61,10 @@ struct udp {
 	struct mmsghdr messages[MAX_MESSAGES];
 	struct iovec parts[MAX_MESSAGES];
 	union control controls[MAX_MESSAGES];
-	/* what one call receives */
+	struct vhca_peers peers;
+	/* what one call receives, and how much of it has been taken */
 	uint8_t *buffers;
+	uint32_t n_in, taken, taken_bytes;
 	struct mmsghdr in[RECEIVE_MESSAGES];
 	struct iovec in_parts[RECEIVE_MESSAGES];
 	union control in_controls[RECEIVE_MESSAGES];
@@ -193,6 +196,11 @@ static void send_burst(struct udp *udp, struct burst *burst)
 			udp, burst, burst->offset + at, min(burst->segment, burst->length - at), 0);
 }
 
+static bool full(struct vhca_carrier *carrier, const struct vhca_route *route, uint32_t bytes)
+{
+	return is_local(route->dest) && vhca_peer_full(&udp_of(carrier)->peers, route->dest, bytes);
+}
+
 static void flush(struct vhca_carrier *carrier)
 {
 	struct udp *udp = udp_of(carrier);
@@ -266,34 +274,38 @@ static uint32_t segment_size(struct msghdr *message, uint32_t length)
 	return size > 0 ? (uint32_t)size : length;
 }
 
-static void receive_packet(
+static bool receive_packet(
 	struct udp *udp, struct vhca_packet_wire *wire, const uint8_t *bytes, uint32_t length)
 {
 	if (length < VHCA_ICRC_BYTES || length > VHCA_MAX_PACKET) {
 		vhca_wire_drop(wire, VHCA_DROP_LENGTH);
-		return;
+		return true;
 	}
 	if (length != udp->seed_size) {
 		udp->seed_size = length;
 		udp->seed = vhca_icrc_of_route(&udp->route, length - VHCA_ICRC_BYTES);
 	}
-	vhca_wire_receive(wire, &udp->route, udp->seed, bytes, length);
+	return vhca_wire_receive(wire, &udp->route, udp->seed, bytes, length);
 }
 
-static unsigned int receive_message(struct udp *udp, struct vhca_packet_wire *wire, uint32_t i)
+/* Adds to *n what was taken; false: the rest must wait. */
+static bool receive_message(
+	struct udp *udp, struct vhca_packet_wire *wire, uint32_t i, unsigned int *n)
 {
-	struct msghdr *message = &udp->in[i].msg_hdr;
-	uint32_t length = udp->in[i].msg_len, segment = segment_size(message, length);
+	uint32_t length = udp->in[i].msg_len;
+	uint32_t segment = segment_size(&udp->in[i].msg_hdr, length);
 	const uint8_t *bytes = udp->in_parts[i].iov_base;
-	unsigned int n = 0;
 	struct vhca_route route = udp->route;
 
 	plain_address(&udp->from[i], udp->route.source, &udp->route.source_port);
 	if (memcmp(&route, &udp->route, sizeof(route)))
 		udp->seed_size = 0;
-	for (uint32_t at = 0; at < length; at += segment, n++)
-		receive_packet(udp, wire, bytes + at, min(segment, length - at));
-	return n;
+	for (; udp->taken_bytes < length; udp->taken_bytes += segment, ++*n)
+		if (!receive_packet(udp, wire, bytes + udp->taken_bytes,
+			    min(segment, length - udp->taken_bytes)))
+			return false;
+	udp->taken_bytes = 0;
+	return true;
 }
 
 static void offer_buffers(struct udp *udp)
@@ -310,6 +322,16 @@ static void offer_buffers(struct udp *udp)
 	}
 }
 
+static bool take_all(struct udp *udp, struct vhca_packet_wire *wire, unsigned int *n)
+{
+	while (udp->taken < udp->n_in) {
+		if (!receive_message(udp, wire, udp->taken, n))
+			return false;
+		udp->taken++;
+	}
+	return true;
+}
+
 static unsigned int receive(struct vhca_carrier *carrier, struct vhca_packet_wire *wire)
 {
 	struct udp *udp = udp_of(carrier);
@@ -318,11 +340,13 @@ static unsigned int receive(struct vhca_carrier *carrier, struct vhca_packet_wir
 	for (int round = 0; round < RECEIVE_ROUNDS; round++) {
 		int n;
 
+		if (!take_all(udp, wire, &n_packets))
+			break;
 		offer_buffers(udp);
 		n = recvmmsg(carrier->fd, udp->in, RECEIVE_MESSAGES, MSG_DONTWAIT, NULL);
-		for (int i = 0; i < n; i++)
-			n_packets += receive_message(udp, wire, (uint32_t)i);
-		if (n < RECEIVE_MESSAGES)
+		udp->n_in = n > 0 ? (uint32_t)n : 0;
+		udp->taken = udp->taken_bytes = 0;
+		if (!take_all(udp, wire, &n_packets) || n < RECEIVE_MESSAGES)
 			break;
 	}
 	return n_packets;
@@ -393,6 +417,7 @@ static void destroy(struct vhca_carrier *carrier)
 
 	if (carrier->fd >= 0)
 		close(carrier->fd);
+	vhca_peers_end(&udp->peers);
 	free(udp->buffers);
 	free(udp->arena);
 	free(udp);
@@ -407,6 +432,7 @@ static struct vhca_carrier *allocate(struct vhca_device *device)
 	udp->carrier.ops = &vhca_carrier_udp;
 	udp->carrier.device = device;
 	udp->carrier.fd = -1;
+	udp->peers.fd = -1;
 	udp->carrier.source_port = VHCA_ROCE_PORT;
 	udp->arena = malloc(ARENA_BYTES);
 	udp->buffers = malloc((size_t)RECEIVE_MESSAGES * RECEIVE_BYTES);
@@ -464,6 +490,7 @@ const struct vhca_carrier_ops vhca_carrier_udp = {
 	.destroy = destroy,
 	.reserve = reserve,
 	.commit = commit,
+	.full = full,
 	.flush = flush,
 	.receive = receive,
 };
