@@ -14,8 +14,6 @@ static struct vhca_device devices[VHCA_MAX_DEVICES];
 static int n_devices;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The first of the GIDs that are the port's address. */
-
 /* ---- addresses ---- */
 
 /* The options' address, then `index` more; IPv4 is mapped into IPv6. */
