@@ -2,7 +2,7 @@
  *
  *     run ── side (one worker) ── end (one queue, sending or receiving or both) ── its peer end
  *
- *     msgrate.c         options, checks, the run from start to exit status
+ *     msgrate.c         options, checks, what they come to, the run from start to exit status
  *     msgrate_device.c  which port, which cores
  *     msgrate_side.c    a worker: set-up, the hot loop, draining, teardown
  *     msgrate_report.c  modes, the live line, the table, JSON
