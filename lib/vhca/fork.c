@@ -6,6 +6,7 @@
  */
 
 #include "vhca/device.h"
+#include "vhca/trap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,4 +114,5 @@ void vhca_fork_child(void)
 		begin_anew(vhca_device(i));
 	vhca_engine_forked();
 	vhca_status_forked();
+	vhca_trap_forked();
 }

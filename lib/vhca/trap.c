@@ -49,6 +49,12 @@ void vhca_trap_forget(struct vhca_context *context)
 	pthread_mutex_unlock(&lock);
 }
 
+void vhca_trap_forked(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	n_pages = 0;
+}
+
 static void take_mapping(struct vhca_context *context, uintptr_t start, uintptr_t end,
 	uint64_t offset, bool writable)
 {

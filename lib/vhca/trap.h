@@ -20,6 +20,8 @@ extern bool vhca_trapped;
 void vhca_trap_pages(struct vhca_context *context);
 /* Before the context goes. */
 void vhca_trap_forget(struct vhca_context *context);
+/* In a child of fork, whose pages are no UARs any more. */
+void vhca_trap_forked(void);
 /* True where the fault was such a store, which is done. */
 bool vhca_trap_fault(const siginfo_t *info, ucontext_t *machine);
 
