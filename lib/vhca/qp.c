@@ -21,7 +21,8 @@ static bool ring_size_fits(uint32_t n)
 
 static uint64_t rq_bytes(const struct vhca_qp_attr *attr)
 {
-	return (uint64_t)attr->rq_wqe_count << attr->rq_wqe_shift;
+	/* Without a ring its stride may be anything. */
+	return attr->rq_wqe_count ? (uint64_t)attr->rq_wqe_count << attr->rq_wqe_shift : 0;
 }
 
 static int qp_check(const struct vhca_qp_attr *attr)
