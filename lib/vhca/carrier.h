@@ -39,7 +39,7 @@ struct vhca_carrier_ops {
 	unsigned int (*receive)(struct vhca_carrier *carrier, struct vhca_packet_wire *wire);
 };
 
-extern const struct vhca_carrier_ops vhca_carrier_udp;
+extern const struct vhca_carrier_ops vhca_carrier_udp, vhca_carrier_tap, vhca_carrier_packet;
 
 /* A packet from BTH to ICRC; the seed is that of the headers it came with. */
 /* False: its receiver is not ready; come again with it. */

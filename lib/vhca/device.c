@@ -96,7 +96,8 @@ void vhca_device_move(struct vhca_device *device, const uint8_t address[16])
 	set_gids(device, address);
 }
 
-static const struct vhca_wire_ops *const wires[] = {&vhca_wire_loopback, &vhca_wire_udp};
+static const struct vhca_wire_ops *const wires[] = {
+	&vhca_wire_loopback, &vhca_wire_udp, &vhca_wire_tap, &vhca_wire_packet};
 
 static bool is_named(const char *text, const char *name)
 {

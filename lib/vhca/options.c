@@ -180,8 +180,12 @@ static const char *parse_address(struct vhca_options *options, const char *text)
 
 static const char *parse_wire(struct vhca_options *options, const char *text)
 {
-	if (strcmp(text, "loopback") && strcmp(text, "udp"))
-		return "is not a wire that exists: loopback or udp";
+	bool plain = !strcmp(text, "loopback") || !strcmp(text, "udp");
+	bool interface =
+		(!strncmp(text, "tap:", 4) && text[4]) || (!strncmp(text, "packet:", 7) && text[7]);
+
+	if ((!plain && !interface) || strlen(text) >= sizeof(options->wire))
+		return "is not a wire that exists: loopback, udp, tap:INTERFACE or packet:INTERFACE";
 	snprintf(options->wire, sizeof(options->wire), "%s", text);
 	return NULL;
 }

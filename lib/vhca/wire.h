@@ -93,6 +93,7 @@ struct vhca_wire_ops {
 	void (*timers)(struct vhca_wire *wire, uint64_t now, uint64_t *next);
 };
 
-extern const struct vhca_wire_ops vhca_wire_loopback, vhca_wire_udp;
+extern const struct vhca_wire_ops vhca_wire_loopback, vhca_wire_udp, vhca_wire_tap,
+	vhca_wire_packet;
 
 #endif

@@ -459,12 +459,20 @@ static struct vhca_wire *create_udp(struct vhca_device *device, const char *argu
 	return create(device, &vhca_wire_udp, &vhca_carrier_udp, argument);
 }
 
-const struct vhca_wire_ops vhca_wire_udp = {
-	.name = "udp",
-	.create = create_udp,
-	.destroy = destroy,
-	.request = request,
-	.datagram = datagram,
-	.poll = poll,
-	.timers = timers,
-};
+static struct vhca_wire *create_tap(struct vhca_device *device, const char *argument)
+{
+	return create(device, &vhca_wire_tap, &vhca_carrier_tap, argument);
+}
+
+static struct vhca_wire *create_packet(struct vhca_device *device, const char *argument)
+{
+	return create(device, &vhca_wire_packet, &vhca_carrier_packet, argument);
+}
+
+#define OPERATIONS(name_)                                                                 \
+	.name = #name_, .create = create_##name_, .destroy = destroy, .request = request, \
+	.datagram = datagram, .poll = poll, .timers = timers
+
+const struct vhca_wire_ops vhca_wire_udp = {OPERATIONS(udp)};
+const struct vhca_wire_ops vhca_wire_tap = {OPERATIONS(tap)};
+const struct vhca_wire_ops vhca_wire_packet = {OPERATIONS(packet)};
