@@ -423,6 +423,42 @@ static bool sleep_until(struct run *run, uint64_t ns)
 	return over;
 }
 
+/* Messages and writes that are on their way. */
+static uint64_t on_the_way(struct run *run)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < run->n_ends; i++) {
+		const struct end *end = &run->ends[i];
+		uint64_t came = run->conf.op == OP_WRITE ? load_once(&end->completed)
+							 : load_once(&end->peer->received);
+		uint64_t sent = load_once(&end->sent);
+
+		if (end->sends && sent > came)
+			sum += sent - came;
+	}
+	return sum;
+}
+
+/* The time is over: nothing new is sent, and what is on its way may take as long as it comes. */
+static void wind_down(struct run *run)
+{
+	uint64_t left = on_the_way(run), last = now_ns(), now = last;
+
+	store_once(&run->phase, PHASE_END);
+	while (left && now - last < SECOND) {
+		uint64_t before = left;
+
+		if (sleep_until(run, now + SECOND / 200))
+			return;
+		left = on_the_way(run);
+		now = now_ns();
+		if (left != before)
+			last = now;
+	}
+	vbn_stop();
+}
+
 static void watch(struct run *run)
 {
 	uint64_t begin = now_ns() + (uint64_t)run->conf.warmup, next = begin;
@@ -443,7 +479,7 @@ static void watch(struct run *run)
 			progress_print(run, &start, &before, &now);
 		before = now;
 	}
-	vbn_stop();
+	wind_down(run);
 }
 
 /* Tells how far the set-up is, each second. The side that gives up says why. */

@@ -106,7 +106,8 @@ struct side {
 	bool over; /* the exit function has run */
 } cache_aligned;
 
-enum phase { PHASE_NONE, PHASE_WARM, PHASE_COUNT };
+/* In the last one nothing new is sent: what is on its way comes in before the run is stopped. */
+enum phase { PHASE_NONE, PHASE_WARM, PHASE_COUNT, PHASE_END };
 
 enum stage { STAGE_ADDRESS, STAGE_CONNECTED, STAGE_STOPPED, STAGE_DRAINED, N_STAGES };
 

@@ -13,8 +13,10 @@
 
 #define SECOND        1000000000ull
 #define SETUP_TIMEOUT (20 * SECOND)
-#define SLICE         (SECOND / 50)  /* between looks at whether the run still goes on */
-#define QUIET         (SECOND / 10)  /* a drain is over when nothing came for so long */
+#define SLICE         (SECOND / 50) /* between looks at whether the run still goes on */
+/* A drain is over when nothing came for so long; who has sent a signal waits no second for it. */
+#define QUIET         SECOND
+#define QUIET_HASTY   (SECOND / 10)
 #define LATE          (SECOND / 100) /* what has not come by then when all else has is lost */
 #define MIN_DEPTH     16             /* of the ring that a one-way end does not use */
 
@@ -128,6 +130,8 @@ static void __attribute__((cold, noinline)) enter_phase(struct side *side, int p
 		vbn_worker_done(
 			side->worker); /* it only receives: when to stop is the senders' matter */
 	side->phase = phase;
+	if (phase == PHASE_END)
+		return;
 	take_mark(side, &side->start);
 	for (int i = 0; i < side->n_ends && phase == PHASE_COUNT; i++) {
 		struct end *end = &side->ends[i];
@@ -319,8 +323,8 @@ static always_inline uint64_t send_room(
 static always_inline int side_poll(struct vbn_worker *worker, struct side *side,
 	const enum msg_op op, const bool verify, const bool paced)
 {
-	bool stopping = vbn_worker_stopping(worker);
 	int phase = load_once(&side->run->phase), did = 0;
+	bool stopping = vbn_worker_stopping(worker) || phase == PHASE_END;
 
 	if (unlikely(phase != side->phase))
 		enter_phase(side, phase);
@@ -633,7 +637,7 @@ static void drain(struct side *side)
 				side, &side->ends[i], run->conf.verify && run->conf.op == OP_SEND);
 		if (did)
 			side->last_ns = last = now_ns();
-		else if (now_ns() - last > QUIET)
+		else if (now_ns() - last > (stop_signal() ? QUIET_HASTY : QUIET))
 			break;
 		else
 			sched_yield();

@@ -29,7 +29,7 @@ struct vbn_run_conf {
 	uint64_t drain_ns;
 
 	/* AUTO, ON: SIGINT and SIGTERM stop the run, and a second one does what it does to any program;
-	 * OFF: they stay the program's. */
+	 * OFF: they stay the program's. One that is ignored stays ignored. */
 	enum vbn_switch signals;
 };
 

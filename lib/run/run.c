@@ -78,6 +78,14 @@ struct old_actions {
 	struct sigaction interrupt, terminate;
 };
 
+/* A signal that whoever started the program wants ignored, as nohup does, stays so. */
+static void take_signal(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	sigaction(signal, NULL, old);
+	if (old->sa_handler != SIG_IGN)
+		sigaction(signal, action, NULL);
+}
+
 static void take_signals(struct old_actions *old)
 {
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -85,8 +93,8 @@ static void take_signals(struct old_actions *old)
 	sigemptyset(&action.sa_mask);
 	sigaddset(&action.sa_mask, SIGINT);
 	sigaddset(&action.sa_mask, SIGTERM);
-	sigaction(SIGINT, &action, &old->interrupt);
-	sigaction(SIGTERM, &action, &old->terminate);
+	take_signal(SIGINT, &action, &old->interrupt);
+	take_signal(SIGTERM, &action, &old->terminate);
 }
 
 static void give_back_signals(const struct old_actions *old)
