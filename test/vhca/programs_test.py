@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""programs_test.py - Debian's own RDMA programs on the emulated device, unmodified, between two processes
+
+Usage: programs_test.py LIBVERBENA-VHCA.SO [PATTERN ...]
+
+Each program runs twice, as server and as client, with a device each on the wire of RoCEv2 packets over UDP; both must
+end well. PATTERN (a regular expression) picks some. Prints what ran, and exits with 77 where nothing could.
+"""
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+GID_INDEX = "3"  # RoCE v2, the port's address
+PATIENCE_S = 120
+FIRST_PORT = 21000
+
+
+def pingpongs():
+    """ibv_*_pingpong with what its options ask of a device."""
+    common = [[], ["-e"], ["-s", "1"], ["-s", "1024"], ["-n", "1500", "-s", "64"]]
+    connected = common + [["-s", "65536"], ["-m", "256"], ["-m", "4096", "-s", "100000"], ["-r", "10"]]
+    rc = connected + [["-c"], ["-c", "-e"], ["-t"], ["-N"], ["-N", "-c", "-s", "30000"], ["-o", "-c"], ["-O", "-c"],
+                      ["-o", "-P"]]
+    for transport, variants in (("rc", rc), ("uc", connected), ("ud", common + [["-r", "10"]]),
+                                ("srq", connected + [["-q", "1"], ["-q", "30", "-r", "100"]])):
+        for options in variants:
+            if transport == "srq" and options == ["-r", "10"]:
+                options = ["-r", "40"]  # it wants two for each of its QPs
+            iterations = [] if "-n" in options else ["-n", "300"]
+            yield [f"ibv_{transport}_pingpong", "-g", GID_INDEX, *iterations, *options]
+
+
+def perftests():
+    """perftest's matrix: operation by transport, bandwidth and latency, by how completions and posts are made."""
+    operations = {"send": ("RC", "UC", "UD"), "write": ("RC", "UC"), "read": ("RC",), "atomic": ("RC",)}
+    for operation, transports in operations.items():
+        for transport in transports:
+            base = ["-F", "-x", GID_INDEX, "-c", transport] if operation in ("send", "write") else \
+                ["-F", "-x", GID_INDEX]
+            size = [] if operation == "atomic" else ["-s", "1000"]
+            bandwidth = [f"ib_{operation}_bw", *base, "-n", "1000"]
+            latency = [f"ib_{operation}_lat", *base, "-n", "500"]
+            yield bandwidth + size
+            yield bandwidth + size + ["-b"]
+            yield bandwidth + size + ["-q", "16"]
+            yield bandwidth + size + ["-Q", "16", "-t", "64"]
+            yield [f"ib_{operation}_bw", *base, *size, "-n", "1024", "-l", "16", "-t", "64"]
+            yield latency + size
+            if operation != "write":
+                yield latency + size + ["-e"]
+            if operation in ("send", "write"):
+                yield bandwidth + ["-s", "64", "-I", "64"]
+                yield latency + ["-s", "64", "-I", "64"]
+            if operation != "atomic":
+                yield [f"ib_{operation}_bw", *base, "-n", "50", "-a"]
+            if operation == "send":
+                yield [f"ib_{operation}_lat", *base, "-n", "20", "-a"]
+            if operation != "atomic" and transport != "UD":
+                yield [f"ib_{operation}_bw", *base, "-n", "20", "-s", "1048576"]
+            if operation == "send":
+                yield bandwidth + size + ["-e"]
+            if operation == "send" and transport == "RC":
+                yield bandwidth + size + ["--use-srq"]
+                yield bandwidth + size + ["--use-srq", "-q", "4"]
+            if operation in ("read", "atomic"):
+                yield bandwidth + size + ["-o", "1"]
+                yield bandwidth + size + ["-o", "16"]
+
+
+def listens(port):
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(path, encoding="ascii") as table:
+            for line in table:
+                fields = line.split()
+                if fields[3] == "0A" and fields[1].endswith(f":{port:04X}"):
+                    return True
+    return False
+
+
+def free_port(port):
+    while True:
+        port += 1
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+                return port
+            except OSError:
+                continue
+
+
+def end(process):
+    if process.poll() is None:
+        process.kill()
+    return process.communicate()[0]
+
+
+def run_pair(library, command, port):
+    """'' or what went wrong."""
+    environment = dict(os.environ, LD_PRELOAD=library)
+    command = [*command, "-p", str(port)]
+
+    def start(*more):
+        return subprocess.Popen([*command, *more], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, errors="replace")
+
+    server = start()
+    deadline = time.monotonic() + PATIENCE_S
+    while server.poll() is None and not listens(port) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    client = start("127.0.0.1")
+    late = False
+    for process in (client, server):
+        try:
+            process.wait(max(1.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            late = True
+    said = f"server:\n{end(server)}client:\n{end(client)}"
+    if late:
+        return f"still running after {PATIENCE_S} s\n{said}"
+    if client.returncode or server.returncode:
+        return f"the client ended with {client.returncode}, the server with {server.returncode}\n{said}"
+    return ""
+
+
+def main():
+    library = os.path.realpath(sys.argv[1])
+    patterns = [re.compile(pattern) for pattern in sys.argv[2:]]
+    if not os.path.exists(library):
+        sys.exit(f"programs_test: no library \"{library}\": give the path of libverbena-vhca.so")
+    commands = [command for command in [*pingpongs(), *perftests()]
+                if all(pattern.search(" ".join(command)) for pattern in patterns)]
+    missing = sorted({command[0] for command in commands if not shutil.which(command[0])})
+    port, passed, failed = FIRST_PORT, 0, []
+    for command in commands:
+        if command[0] in missing:
+            continue
+        port = free_port(port)
+        start = time.monotonic()
+        wrong = run_pair(library, command, port)
+        text = " ".join(command)
+        print(f"{'FAILED' if wrong else 'ok':6} {time.monotonic() - start:6.2f} s  {text}", flush=True)
+        if wrong:
+            failed.append(text)
+            print(wrong, flush=True)
+        passed += not wrong
+    for name in missing:
+        print(f"not installed: {name}")
+    print(f"programs_test: {passed} of {passed + len(failed)} passed")
+    for text in failed:
+        print(f"failed: {text}")
+    if not passed and not failed:
+        print("programs_test: skipped: install ibverbs-utils and perftest")
+        sys.exit(77)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
