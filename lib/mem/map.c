@@ -229,8 +229,8 @@ static int check_hugetlb(
 	}
 	if (have + overcommit_pages(pages->size) >= need)
 		return 0;
-	snprintf(why, why_size, "node %d needs %ld pages of %s and has %ld free", map->node, need,
-		pages->name, have);
+	snprintf(why, why_size, "node %d needs %ld page%s of %s and has %ld free", map->node, need,
+		need == 1 ? "" : "s", pages->name, have);
 	return -ENOMEM;
 }
 
