@@ -176,7 +176,10 @@ void vhca_disturb_release(struct vhca_packet_wire *wire, uint64_t now, uint64_t 
 
 void vhca_disturb_end(struct vhca_packet_wire *wire)
 {
-	uint64_t never = 0;
+	while (wire->held) {
+		struct vhca_held *held = wire->held;
 
-	vhca_disturb_release(wire, UINT64_MAX, &never);
+		wire->held = held->next;
+		free(held);
+	}
 }

@@ -12,6 +12,7 @@ void vhca_disturb(struct vhca_packet_wire *wire);
 /* Packets that were held and are due leave; *next becomes the earliest of the others, in
  * clock_cycles(). */
 void vhca_disturb_release(struct vhca_packet_wire *wire, uint64_t now, uint64_t *next);
+/* What is held never leaves. */
 void vhca_disturb_end(struct vhca_packet_wire *wire);
 
 #endif

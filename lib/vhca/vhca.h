@@ -20,6 +20,9 @@
  *     rule.c       the rules of the device's contract: identifier, class, sentence, report
  *     fault.c      misbehaviour on request
  *     wire.h       what a wire must do; wire_loopback.c, the in-process one
+ *     flow.h       the wires of RoCEv2 packets: wire_packet.c, the transports of flow*.c, packet.c and
+ *                  crc.c, disturb.c's faults
+ *     carrier.h    what carries packets: wire_udp.c, UDP sockets; wire_frame.c, TAP and packet socket
  *
  * Threads: commands run on the program's threads, everything else on the one engine thread of the
  * process. Both hold `device->lock`: a command for its duration, the engine for one sweep; the

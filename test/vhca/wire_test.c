@@ -552,7 +552,7 @@ static void post_no_receives(struct side *side)
 {
 	open_side(side);
 	meet(side);
-	connect_qp(side, 1, 1);
+	connect_qp(side, 7, 1);
 	rendezvous(side);
 	rendezvous(side);
 	close_side(side);
@@ -562,7 +562,7 @@ static void expect_not_ready(struct side *side)
 {
 	open_side(side);
 	meet(side);
-	connect_qp(side, 1, 1);
+	connect_qp(side, 7, 1);
 	rendezvous(side);
 	assert_true(is_received(0));
 	expect_error(side, IBV_WC_RNR_RETRY_EXC_ERR);
@@ -580,7 +580,7 @@ static void expect_access_error(struct side *side)
 {
 	open_side(side);
 	meet(side);
-	connect_qp(side, 1, 1);
+	connect_qp(side, 7, 1);
 	rendezvous(side);
 	side->remote.rkey ^= 0x100;
 	assert_int_equal(operation_of(5), IBV_WR_RDMA_WRITE);
