@@ -96,14 +96,26 @@ static size_t read_node_desc(const struct vhca_place *place, char *text, size_t 
 	return put(text, size, "%s verbena vhca\n", device_of(place)->name);
 }
 
+/* What changes while the program runs is looked at under the lock. */
+static bool port_is_up(const struct vhca_place *place)
+{
+	struct vhca_device *device = vhca_device(place->device);
+	bool up;
+
+	vhca_lock(device);
+	up = device->port_up;
+	vhca_unlock(device);
+	return up;
+}
+
 static size_t read_state(const struct vhca_place *place, char *text, size_t size)
 {
-	return put(text, size, "%s\n", device_of(place)->port_up ? "4: ACTIVE" : "1: DOWN");
+	return put(text, size, "%s\n", port_is_up(place) ? "4: ACTIVE" : "1: DOWN");
 }
 
 static size_t read_phys_state(const struct vhca_place *place, char *text, size_t size)
 {
-	return put(text, size, "%s\n", device_of(place)->port_up ? "5: LinkUp" : "3: Disabled");
+	return put(text, size, "%s\n", port_is_up(place) ? "5: LinkUp" : "3: Disabled");
 }
 
 static size_t read_rate(const struct vhca_place *place, char *text, size_t size)
@@ -115,7 +127,6 @@ static size_t read_rate(const struct vhca_place *place, char *text, size_t size)
 	return put(text, size, "%s\n", link);
 }
 
-/* The table changes while the program runs. */
 static struct vhca_gid gid_of(const struct vhca_place *place)
 {
 	struct vhca_device *device = vhca_device(place->device);
@@ -157,27 +168,25 @@ static size_t read_nothing(const struct vhca_place *place, char *text, size_t si
 	return 0;
 }
 
-static size_t put_counter(char *text, size_t size, const uint64_t *counter)
+static uint64_t counter_of(const struct vhca_place *place, size_t offset)
 {
-	uint64_t value = load_once(counter);
+	struct vhca_device *device = vhca_device(place->device);
+	uint64_t value;
 
-	return put(text, size, "%llu\n", (unsigned long long)value);
+	vhca_lock(device);
+	memcpy(&value, (const char *)&device->counters + offset, sizeof(value));
+	vhca_unlock(device);
+	return value;
 }
 
-static size_t put_words(char *text, size_t size, const uint64_t *octets)
-{
-	uint64_t value = load_once(octets) / 4;
-
-	return put_counter(text, size, &value);
-}
-
+/* Those of data are of octets, and shown as words of four. */
 #define READ_COUNTER(name_)                                                                 \
 	static size_t read_##name_(const struct vhca_place *place, char *text, size_t size) \
 	{                                                                                   \
-		const uint64_t *counter = &device_of(place)->counters.name_;                \
+		uint64_t value = counter_of(place, offsetof(struct vhca_counters, name_));  \
                                                                                             \
-		return strstr(#name_, "_data") ? put_words(text, size, counter)             \
-					       : put_counter(text, size, counter);          \
+		return put(text, size, "%llu\n",                                            \
+			(unsigned long long)(strstr(#name_, "_data") ? value / 4 : value)); \
 	}
 VHCA_PORT_COUNTERS(READ_COUNTER)
 VHCA_HW_COUNTERS(READ_COUNTER)

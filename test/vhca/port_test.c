@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -226,6 +227,53 @@ static void test_retries_end_while_the_port_is_down(void **state)
 	pair_close(&pair);
 }
 
+/* ---- both at once ---- */
+
+static void *change_gids(void *arg)
+{
+	bool *stop = arg;
+
+	while (!__atomic_load_n(stop, __ATOMIC_ACQUIRE)) {
+		static char answer[1 << 16];
+		char text[256];
+
+		expect_answer("gid mlx5_0 add 10.9.9.9 v2", "ok 4\n");
+		read_file(IBDEV "mlx5_0/ports/1/gids/4", text, sizeof(text));
+		read_file(IBDEV "mlx5_0/ports/1/hw_counters/out_of_buffer", text, sizeof(text));
+		ask("status", answer, sizeof(answer));
+		expect_answer("gid mlx5_0 del 4", "ok\n");
+	}
+	return NULL;
+}
+
+static void test_changes_under_traffic(void **state)
+{
+	struct pair pair;
+	struct pair_conf conf = {.device = 0};
+	struct ibv_async_event event;
+	bool stop = false;
+	pthread_t thread;
+
+	(void)state;
+	pair_open(&pair, &conf);
+	assert_int_equal(pthread_create(&thread, NULL, change_gids, &stop), 0);
+	for (int i = 0; i < 2000; i++) {
+		post_recv(&pair.b, 1, 0, 64);
+		post_send(&pair.a, 2, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 64, NULL, 0);
+		expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
+		expect_wc(pair.b.recv_cq, 1, IBV_WC_SUCCESS);
+	}
+	__atomic_store_n(&stop, true, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	assert_true(has_event(pair.context, 0));
+	while (has_event(pair.context, 0)) {
+		assert_int_equal(ibv_get_async_event(pair.context, &event), 0);
+		assert_int_equal(event.event_type, IBV_EVENT_GID_CHANGE);
+		ibv_ack_async_event(&event);
+	}
+	pair_close(&pair);
+}
+
 /* ---- status ---- */
 
 static void test_status_says_what_there_is(void **state)
@@ -291,6 +339,7 @@ int main(void)
 		cmocka_unit_test(test_a_gid_comes_and_goes),
 		cmocka_unit_test(test_the_port_goes_down_and_up),
 		cmocka_unit_test(test_retries_end_while_the_port_is_down),
+		cmocka_unit_test(test_changes_under_traffic),
 		cmocka_unit_test(test_status_says_what_there_is),
 		cmocka_unit_test(test_requests_without_sense),
 		cmocka_unit_test(test_a_device_dies),
