@@ -48,14 +48,18 @@ static_assert(offsetof(struct mlx5_cqe64, wqe_counter) == 60, "the owner bit is 
 #endif
 #endif
 
+/* libc's own, where a sanitizer in the program has put itself in front of it. */
+extern void *(*vhca_memmove)(void *to, const void *from, size_t length);
+
 #ifdef vhca_dma
 /* Not memcpy(), which the sanitizer looks into wherever it is called from. */
 #define vhca_dma_copy(to, from, length)       \
 	for (size_t i = 0; i < (length); i++) \
 	((volatile uint8_t *)(to))[i] = ((const volatile uint8_t *)(from))[i]
 #else
-#define vhca_dma                        static always_inline
-#define vhca_dma_copy(to, from, length) memmove(to, from, length)
+#define vhca_dma static always_inline
+#define vhca_dma_copy(to, from, length) \
+	(__builtin_constant_p(length) ? memmove(to, from, length) : vhca_memmove(to, from, length))
 #endif
 
 /* 0, or EFAULT where the range is not mapped, or not writable though it must be. May block: no lock
@@ -224,7 +228,7 @@ struct vhca_qp {
 	struct vhca_cq *send_cq;
 	struct vhca_pd *pd;
 	struct vhca_tables *tables; /* the device's */
-	struct vhca_qp *peer; /* valid while peer_generation is the tables' */
+	struct vhca_qp *peer;       /* valid while peer_generation is the tables' */
 	uint64_t peer_generation;
 	/* what a receive touches */
 	uint8_t *rq;
@@ -238,7 +242,7 @@ struct vhca_qp {
 	struct vhca_srq *srq;
 	uint32_t access;
 	uint64_t unready_since; /* clock_cycles(): a wire waits for a receive WQE; 0: it does not */
-	bool part_held; /* of a message of several packets, some have come */
+	bool part_held;         /* of a message of several packets, some have come */
 	struct vhca_receive part;
 	uint32_t datagram_psn;
 	struct vhca_flow *flow; /* on a wire of packets; NULL: nothing has gone that way */
@@ -339,8 +343,8 @@ static always_inline uint8_t *vhca_mr_at(const struct vhca_mr *mr, uint64_t addr
 }
 
 /* Says what is wrong with a data segment, and with which syndrome. */
-uint8_t vhca_local_refused(struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg,
-	uint32_t need);
+uint8_t vhca_local_refused(
+	struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg, uint32_t need);
 
 /* Turns a data segment into memory. 0, or the syndrome after a report. */
 static always_inline uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index,
@@ -557,7 +561,13 @@ void vhca_late_flush(struct vhca_tables *tables);
 
 /* ---- fault.c ---- */
 
-enum vhca_fault_kind { VHCA_FAULT_NONE, VHCA_FAULT_DROP, VHCA_FAULT_DOUBLE, VHCA_FAULT_ALTER, VHCA_FAULT_RNR };
+enum vhca_fault_kind {
+	VHCA_FAULT_NONE,
+	VHCA_FAULT_DROP,
+	VHCA_FAULT_DOUBLE,
+	VHCA_FAULT_ALTER,
+	VHCA_FAULT_RNR
+};
 
 extern bool vhca_fault_any; /* set once, before the engine runs */
 void vhca_fault_parse(const char *spec);

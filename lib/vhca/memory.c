@@ -2,8 +2,22 @@
 
 #include "vhca/device.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+void *(*vhca_memmove)(void *to, const void *from, size_t length) = memmove;
+
+static __attribute__((constructor)) void find_memmove(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	void *found = libc ? dlsym(libc, "memmove") : NULL;
+
+	if (found)
+		memcpy(&vhca_memmove, &found, sizeof(found));
+	if (libc)
+		dlclose(libc);
+}
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22
