@@ -233,6 +233,7 @@ static void print_device(const json_t *device)
 			.print(object);
 	}
 	print_counts("    counters ", json_object_get(device, "counters"));
+	print_counts("    wire ", json_object_get(device, "wire_counters"));
 }
 
 static void print_process(const json_t *process)

@@ -194,6 +194,20 @@ static void add_counters(struct vhca_text *text, const struct vhca_counters *cou
 	vhca_text_add(text, "}");
 }
 
+/* Those that are not 0: most are faults of peers. */
+static void add_wire_counters(struct vhca_text *text, const struct vhca_wire *wire)
+{
+	const char *name;
+	uint64_t value;
+
+	vhca_text_add(text, ",\"wire_counters\":{");
+	for (size_t i = 0; wire->ops->counter && (name = wire->ops->counter(wire, i, &value)); i++)
+		if (value)
+			vhca_text_add(text, "%s\"%s\":%llu", comma(text), name,
+				(unsigned long long)value);
+	vhca_text_add(text, "}");
+}
+
 static void add_device(struct vhca_text *text, struct vhca_device *device)
 {
 	int n_contexts = 0;
@@ -216,6 +230,7 @@ static void add_device(struct vhca_text *text, struct vhca_device *device)
 	add_objects(text, device, "srqs", VHCA_SRQ, add_srq);
 	add_objects(text, device, "mrs", VHCA_MR, add_mr);
 	add_counters(text, &device->counters);
+	add_wire_counters(text, device->wire);
 	vhca_unlock(device);
 	vhca_text_add(text, "}");
 }

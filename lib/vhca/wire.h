@@ -91,6 +91,8 @@ struct vhca_wire_ops {
 	/* Does what is due at `now`, and lowers *next to when to come again; both are
 	 * clock_cycles(). NULL: it has no timers. */
 	void (*timers)(struct vhca_wire *wire, uint64_t now, uint64_t *next);
+	/* The name and value of what it counts, from i = 0; NULL past the last. NULL: nothing. */
+	const char *(*counter)(const struct vhca_wire *wire, size_t i, uint64_t *value);
 };
 
 extern const struct vhca_wire_ops vhca_wire_loopback, vhca_wire_udp, vhca_wire_tap,

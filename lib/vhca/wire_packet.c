@@ -469,9 +469,20 @@ static struct vhca_wire *create_packet(struct vhca_device *device, const char *a
 	return create(device, &vhca_wire_packet, &vhca_carrier_packet, argument);
 }
 
+static const char *counter(const struct vhca_wire *base, size_t i, uint64_t *value)
+{
+	const struct vhca_packet_wire *wire =
+		container_of(base, const struct vhca_packet_wire, wire);
+
+	if (i >= VHCA_N_DROPS)
+		return NULL;
+	*value = i ? wire->drops[i] : wire->retransmitted; /* no drop is of the first kind */
+	return i ? vhca_drop_names[i] : "retransmitted";
+}
+
 #define OPERATIONS(name_)                                                                 \
 	.name = #name_, .create = create_##name_, .destroy = destroy, .request = request, \
-	.datagram = datagram, .poll = poll, .timers = timers
+	.datagram = datagram, .poll = poll, .timers = timers, .counter = counter
 
 const struct vhca_wire_ops vhca_wire_udp = {OPERATIONS(udp)};
 const struct vhca_wire_ops vhca_wire_tap = {OPERATIONS(tap)};
