@@ -249,6 +249,28 @@ class ShowStatus(CommandTest):
         self.status(answer, DONE)
         self.assertNotIn(program.pid, [found["pid"] for found in json.loads(answer.out)["processes"]])
 
+    def test_other_users(self):
+        """Given a process of root, when another user asks, then it is counted and not shown; nor does it answer by itself."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can be two users")
+        with subprocess.Popen([VERBENA, "vhca", "--", "ibv_asyncwatch"], stdout=subprocess.PIPE) as program:
+            try:
+                program.stdout.readline()
+                shown = subprocess.run([VERBENA, "vhca", "status"], user=65534, group=65534, extra_groups=[],
+                                       capture_output=True, text=True, check=False)
+                if shown.returncode in (126, 127) or "cannot open shared object" in shown.stderr:
+                    self.skipTest("the command is not for all users here")
+                self.assertEqual(shown.returncode, 0, shown)
+                self.assertNotIn(f"process {program.pid}", shown.stdout)
+                self.assertRegex(shown.stdout, r"\d+ of other users are not shown")
+                asked = subprocess.run(["python3", "-c", "import socket, sys; s = socket.socket(socket.AF_UNIX);"
+                                        f"s.connect('\\0verbena-vhca/{program.pid}');"
+                                        "print(s.recv(4096).decode())"],
+                                       user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=False)
+                self.assertIn("belongs to another user", asked.stdout + asked.stderr)
+            finally:
+                program.kill()
+
     def test_usage(self):
         answer = verbena("vhca", "status", "--devices", "2")
         self.status(answer, USAGE)
