@@ -2,6 +2,7 @@
 
 #include "vhca/device.h"
 #include "vhca/guard.h"
+#include "vhca/trace.h"
 
 #include <endian.h>
 
@@ -86,6 +87,8 @@ static void srq_take(struct vhca_srq *srq, const struct vhca_receive *receive)
 
 static always_inline void receive_take(struct vhca_qp *qp, const struct vhca_receive *receive)
 {
+	if (unlikely(vhca_trace_on))
+		vhca_trace_receive(qp, receive->index, receive->wqe, receive->n_segments);
 	if (unlikely(qp->srq != NULL))
 		srq_take(qp->srq, receive);
 	else

@@ -335,6 +335,34 @@ void vhca_trace_wqe(const struct vhca_qp *qp, const void *wqe, uint32_t n_segmen
 	end(&line);
 }
 
+/* A stride's segments end with one of an invalid key, or with the stride. */
+static void add_receive(struct line *line, const uint8_t *segments, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct mlx5_wqe_data_seg seg;
+
+		vhca_memory_read(&seg, segments + (size_t)i * VHCA_SEGMENT, sizeof(seg));
+		if (seg.lkey == be32(MLX5_INVALID_LKEY) && !seg.byte_count)
+			return;
+		add(line, "; lkey 0x%x addr 0x%llx %u", from_be32(seg.lkey),
+			(unsigned long long)from_be64(seg.addr), from_be32(seg.byte_count));
+	}
+}
+
+void vhca_trace_receive(
+	const struct vhca_qp *qp, uint16_t index, const void *segments, uint32_t n_segments)
+{
+	struct line line;
+
+	begin(&line, qp->object.context->device);
+	if (qp->srq)
+		add(&line, "srq 0x%x for qp 0x%x receive %u", qp->srq->number, qp->number, index);
+	else
+		add(&line, "qp 0x%x receive %u", qp->number, index);
+	add_receive(&line, segments, n_segments);
+	end(&line);
+}
+
 /* ---- CQEs ---- */
 
 static void add_error(struct line *line, const struct mlx5_err_cqe *error)

@@ -35,6 +35,9 @@ void vhca_trace_command(const struct vhca_context *context, uint16_t object, uin
 
 /* The copy that is executed, of `n_segments` units of 16 bytes. */
 void vhca_trace_wqe(const struct vhca_qp *qp, const void *wqe, uint32_t n_segments, uint16_t index);
+/* A receive WQE that a message consumes: `n_segments` data segments in the program's memory. */
+void vhca_trace_receive(
+	const struct vhca_qp *qp, uint16_t index, const void *segments, uint32_t n_segments);
 /* The 64 bytes that are about to be published at `index` ever. */
 void vhca_trace_cqe(const struct vhca_cq *cq, const void *cqe, uint8_t op_own, uint16_t wqe_counter,
 	uint32_t index);

@@ -55,6 +55,7 @@ static void test_a_message(void **state)
 	expect_line(trace, " mlx5_0 command MODIFY_QP: ok, ", " to state 3");
 	expect_line(trace, " doorbell 0x", " wqe 0\n");
 	expect_line(trace, wqe, " 80\n");
+	expect_line(trace, " mlx5_0 qp 0x", " receive 0; lkey 0x");
 	expect_line(trace, " mlx5_0 cq 0x", received);
 	expect_line(trace, " mlx5_0 cq 0x", done);
 	expect_line(trace, " RESP_ERR syndrome 0x01 (local length) ", " wqe 1\n");
