@@ -159,7 +159,7 @@ static void fill_device(const struct vhca_device *device, struct ib_uverbs_query
 		.max_srq = 1 << 23,
 		.max_srq_wr = MAX_SRQ_WR,
 		.max_srq_sge = MAX_SRQ_SGE,
-		.max_pkeys = 1,
+		.max_pkeys = 128,
 		.local_ca_ack_delay = 16,
 		.phys_port_cnt = 1,
 	};
