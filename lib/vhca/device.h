@@ -493,7 +493,7 @@ struct vhca_received {
 	uint16_t wqe_counter;
 	uint32_t length;
 	__be32 imm;
-	uint32_t source_qpn; /* and, of a datagram, service level and that there is a GRH, as
+	uint32_t source_qpn; /* and, of a datagram, its kind and that there is a GRH, as
 				flags_rqpn has it */
 	bool solicited;
 	const struct vhca_message

@@ -551,6 +551,17 @@ static void copy_datagram(const struct scatter *to, const struct vhca_message *m
 	copy_lists(to, &whole);
 }
 
+/* What RoCE has in a CQE in the place of InfiniBand's service level: the kind of packet, by which
+ * programs know where in the GRH to look. */
+static uint32_t packet_kind(const uint8_t grh[VHCA_GRH])
+{
+	enum { GRH_OF_V1, V2_IPV6, V2_IPV4, UDP = 17 };
+
+	if (grh[0] >> 4 != 6)
+		return V2_IPV4;
+	return grh[6] == UDP ? V2_IPV6 : GRH_OF_V1;
+}
+
 /* What does not get in is dropped, and nobody hears of it; only a receive WQE that is itself wrong,
  * or too small, fails the QP. */
 static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
@@ -561,7 +572,7 @@ static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *mess
 		.opcode = has_imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
 		.length = message->length + VHCA_GRH,
 		.imm = has_imm ? message->imm : 0,
-		.source_qpn = 1u << 28 | (uint32_t)datagram->sl << 24 | datagram->source_qpn,
+		.source_qpn = 1u << 28 | packet_kind(datagram->grh) << 24 | datagram->source_qpn,
 		.solicited = message->solicited,
 	};
 	struct vhca_receive receive;

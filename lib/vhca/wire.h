@@ -47,7 +47,6 @@ struct vhca_message {
 /* How a datagram came, as its receiver is told. */
 struct vhca_datagram {
 	uint32_t source_qpn, qkey;
-	uint8_t sl;
 	uint8_t grh[40]; /* of RoCE v2 over IPv4: that header in the last 20 bytes */
 };
 

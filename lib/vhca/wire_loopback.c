@@ -172,7 +172,6 @@ static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 	struct vhca_datagram how = {
 		.source_qpn = message->qp->number,
 		.qkey = qkey_of(message),
-		.sl = av->stat_rate_sl >> 1 & 7,
 	};
 
 	count_sent(message->qp, message->length);

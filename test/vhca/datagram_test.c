@@ -62,7 +62,7 @@ static void one_datagram(
 	assert_int_equal(wc.opcode, IBV_WC_RECV);
 	assert_int_equal(wc.byte_len, length + GRH);
 	assert_int_equal(wc.src_qp, pair->a.qp->qp_num);
-	assert_int_equal(wc.sl, 5);
+	assert_int_equal(wc.sl, 2); /* RoCE v2 over IPv4 */
 	assert_int_equal(wc.wc_flags, IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0));
 	if (imm)
 		assert_int_equal(be32toh(wc.imm_data), wr_id);
@@ -120,6 +120,7 @@ static void headers(void **state)
 		expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
 		wc = wait_wc(pair.b.recv_cq);
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.sl, gid_index == 3 ? 2 : gid_index & 1);
 		assert_int_equal(ibv_query_gid(pair.context, 1, gid_index, &gid), 0);
 		if (gid_index == 3) { /* IPv4 */
 			for (int i = 0; i < 20; i++)
