@@ -301,8 +301,8 @@ static void huge_2m_short(void **state)
 			"no sysfs that says how many pages of 2 MiB are free, very many of them, or no end");
 	conf.size = (size_t)(spare + 1) * 2 * MIB;
 	assert_int_equal(no_zone(&conf), -ENOMEM);
-	snprintf(needs, sizeof(needs), "node 0 needs %ld pages of 2 MiB and has %ld free",
-		spare + 1, spare);
+	snprintf(needs, sizeof(needs), "node 0 needs %ld page%s of 2 MiB and has %ld free",
+		spare + 1, spare + 1 == 1 ? "" : "s", spare);
 	assert_logged("zone short: cannot map");
 	assert_logged(needs);
 	assert_logged("nr_hugepages");
