@@ -196,7 +196,7 @@ static int32_t displacement(struct instruction *in, uint8_t mod, bool always)
 	int32_t value = 0;
 
 	if (mod == 1) {
-		value = (int8_t)*in->at++;
+		value = (*in->at++ ^ 0x80) - 0x80;
 	} else if (mod == 2 || always) {
 		memcpy(&value, in->at, sizeof(value));
 		in->at += sizeof(value);
