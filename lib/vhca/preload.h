@@ -34,10 +34,12 @@ typedef int compare_fn(const struct dirent **a, const struct dirent **b);
 typedef void (*signal_fn(int signo, void (*handler)(int)))(int);
 typedef int filter_fn(const struct dirent *entry);
 
+/* Spelled out where a program may pass NULL to a parameter that libc's headers declare never to be:
+ * that is for the real function to answer. */
 struct vhca_real {
-	__typeof__(open) *open;
-	__typeof__(openat) *openat;
-	__typeof__(fopen) *fopen;
+	int (*open)(const char *path, int flags, ...);
+	int (*openat)(int dirfd, const char *path, int flags, ...);
+	FILE *(*fopen)(const char *path, const char *mode);
 	__typeof__(close) *close;
 	__typeof__(dup) *dup;
 	__typeof__(dup2) *dup2;
