@@ -8,8 +8,8 @@
 #include "uverbs.h"
 
 #include "vhca/guard.h"
-#include "vhca/trap.h"
 #include "vhca/trace.h"
+#include "vhca/trap.h"
 
 #include <sys/uio.h>
 #include <unistd.h>
