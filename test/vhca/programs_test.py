@@ -15,7 +15,7 @@ import sys
 import time
 
 GID_INDEX = "3"  # RoCE v2, the port's address
-PATIENCE_S = 120
+PATIENCE_S = 60
 FIRST_PORT = 21000
 
 
@@ -71,6 +71,29 @@ def perftests():
                 yield bandwidth + size + ["-o", "16"]
 
 
+def ucx():
+    """ucx_perftest over each transport: UCX's mlx5 ones write WQEs and read CQEs themselves."""
+    ucp = ("tag_lat", "tag_bw", "stream_lat", "stream_bw", "ucp_put_lat", "ucp_put_bw", "ucp_get", "ucp_add",
+           "ucp_fadd", "ucp_swap", "ucp_cswap")
+    uct = {"rc": ("am_lat", "am_bw", "put_lat", "put_bw", "get", "fadd", "cswap"), "ud": ("am_lat", "am_bw")}
+    for transport in ("rc", "ud"):
+        for kind in ("verbs", "mlx5"):
+            layers = f"rc_{kind},ud_{kind}" if transport == "rc" else f"ud_{kind}"
+            common = [f"UCX_IB_GID_INDEX={GID_INDEX}", "UCX_NET_DEVICES=mlx5_0:1", f"UCX_TLS={layers}", "ucx_perftest"]
+            for test in ucp:
+                for size in ("8",) if "add" in test or "swap" in test else ("8", "1024", "100000"):
+                    yield [*common, "-t", test, "-s", size, "-n", "200", "-w", "5"]
+            for test in uct[transport]:
+                data = ["-D", "zcopy"] if test == "get" else []
+                yield [*common, "-d", "mlx5_0:1", "-x", f"{transport}_{kind}", "-t", test, *data, "-s", "8",
+                       "-n", "500", "-w", "5"]
+
+
+def program_of(command):
+    """The environment is in front, as in a shell."""
+    return next(word for word in command if "=" not in word)
+
+
 def listens(port):
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(path, encoding="ascii") as table:
@@ -100,8 +123,9 @@ def end(process):
 
 def run_pair(library, command, port):
     """'' or what went wrong."""
-    environment = dict(os.environ, LD_PRELOAD=library)
-    command = [*command, "-p", str(port)]
+    at = command.index(program_of(command))
+    environment = dict(os.environ, LD_PRELOAD=library, **dict(word.split("=", 1) for word in command[:at]))
+    command = [*command[at:], "-p", str(port)]
 
     def start(*more):
         return subprocess.Popen([*command, *more], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -131,12 +155,12 @@ def main():
     patterns = [re.compile(pattern) for pattern in sys.argv[2:]]
     if not os.path.exists(library):
         sys.exit(f"programs_test: no library \"{library}\": give the path of libverbena-vhca.so")
-    commands = [command for command in [*pingpongs(), *perftests()]
+    commands = [command for command in [*pingpongs(), *perftests(), *ucx()]
                 if all(pattern.search(" ".join(command)) for pattern in patterns)]
-    missing = sorted({command[0] for command in commands if not shutil.which(command[0])})
+    missing = sorted({name for name in map(program_of, commands) if not shutil.which(name)})
     port, passed, failed = FIRST_PORT, 0, []
     for command in commands:
-        if command[0] in missing:
+        if program_of(command) in missing:
             continue
         port = free_port(port)
         start = time.monotonic()
@@ -153,7 +177,7 @@ def main():
     for text in failed:
         print(f"failed: {text}")
     if not passed and not failed:
-        print("programs_test: skipped: install ibverbs-utils and perftest")
+        print("programs_test: skipped: install ibverbs-utils, perftest and ucx-utils")
         sys.exit(77)
     sys.exit(1 if failed else 0)
 
