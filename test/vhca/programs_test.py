@@ -84,7 +84,7 @@ def ucx():
                 for size in ("8",) if "add" in test or "swap" in test else ("8", "1024", "100000"):
                     yield [*common, "-t", test, "-s", size, "-n", "200", "-w", "5"]
             for test in uct[transport]:
-                data = ["-D", "zcopy"] if test == "get" else []
+                data = ["-D", "bcopy"] if test == "get" else []
                 yield [*common, "-d", "mlx5_0:1", "-x", f"{transport}_{kind}", "-t", test, *data, "-s", "8",
                        "-n", "500", "-w", "5"]
 
