@@ -12,7 +12,9 @@
  *     fork.c       what a child of fork() has of it all
  *     lost.c       what fails when the program has unmapped memory; guard.c catches the fault
  *     port.c       what changes meanwhile: port state, GIDs, a device's death
- *     status.c     what the process answers about itself; profile.c, what a card says of itself
+ *     status.c     the socket that answers about the process, status_json.c what; profile.c, what a
+ *                  card says of itself
+ *     output.c     files that the user named: trace.c's lines, pcap.c's packets
  *     engine.c     the thread that watches doorbells and runs queues
  *     requester.c  decodes send WQEs and executes them; completion and error of requests
  *     responder.c  receives: RQ and SRQ, scatter, remote access
@@ -25,8 +27,8 @@
  *                  crc.c, disturb.c's faults
  *     carrier.h    what carries packets: wire_udp.c, UDP sockets; wire_frame.c, TAP and packet socket
  *
- * Threads: commands run on the program's threads, everything else on the one engine thread of the
- * process. Both hold `device->lock`: a command for its duration, the engine for one sweep; the
+ * Threads: commands run on the program's threads, what people ask and faults by the clock on the
+ * status thread, everything else on the one engine thread of the process. All hold `device->lock`: a command or question for its duration, the engine for one sweep; the
  * engine gives way when `commands_waiting` is not 0. Everything the program writes (rings, records,
  * UAR pages, command buffers) is hostile: read once, check, then use the copy.
  */
