@@ -28,9 +28,10 @@
  *     carrier.h    what carries packets: wire_udp.c, UDP sockets; wire_frame.c, TAP and packet socket
  *
  * Threads: commands run on the program's threads, what people ask and faults by the clock on the
- * status thread, everything else on the one engine thread of the process. All hold `device->lock`: a command or question for its duration, the engine for one sweep; the
- * engine gives way when `commands_waiting` is not 0. Everything the program writes (rings, records,
- * UAR pages, command buffers) is hostile: read once, check, then use the copy.
+ * status thread, everything else on the one engine thread of the process. All hold `device->lock`: a
+ * command or question for its duration, the engine for one sweep; the engine gives way when
+ * `commands_waiting` is not 0. Everything the program writes (rings, records, UAR pages, command
+ * buffers) is hostile: read once, check, then use the copy.
  */
 #ifndef VHCA_H
 #define VHCA_H
