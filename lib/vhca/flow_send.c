@@ -228,6 +228,8 @@ static const struct vhca_message *load(struct vhca_flow *flow, struct vhca_reque
 {
 	const struct vhca_message *message;
 
+	if (request->syndrome)
+		return NULL;
 	request->syndrome = vhca_requester_load(flow->qp, request->index, &message);
 	if (!request->syndrome && n_packets(flow, message) != request->n_psn)
 		request->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
@@ -292,7 +294,7 @@ struct vhca_answer vhca_flow_request(struct vhca_flow *flow, const struct vhca_m
 void vhca_flow_go_on(struct vhca_flow *flow)
 {
 	retire(flow);
-	if (flow->qp->state != IBV_QPS_RTS)
+	if (flow->qp->state != IBV_QPS_RTS && flow->qp->state != IBV_QPS_SQD)
 		return;
 	vhca_flow_send(flow, NULL);
 	if (flow->blocked && !flow->failing && flow->cursor == flow->head) {

@@ -9,6 +9,7 @@
 
 enum {
 	DEFAULT_PKEY = 0xffff,
+	READY_FLOWS = 4096, /* before the queues have their turn */
 	PKEY_MASK = 0x7fff,
 	FIRST_SOURCE_PORT = 0xc000,     /* RoCEv2's source ports are for the network to hash on */
 	LIVELY_NS = 1000 * 1000,        /* the carrier is asked at every turn after a packet */
@@ -357,7 +358,7 @@ static unsigned int run_ready(struct vhca_packet_wire *wire)
 	struct vhca_link *link, *last = wire->ready.prev;
 	unsigned int n = 0;
 
-	while (!vhca_list_empty(&wire->ready)) {
+	while (!vhca_list_empty(&wire->ready) && n < READY_FLOWS) {
 		struct vhca_flow *flow;
 
 		link = wire->ready.next;
