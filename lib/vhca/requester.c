@@ -527,6 +527,14 @@ static always_inline bool completes_later(const struct vhca_qp *qp)
 	return qp->flow && qp->type == IBV_QPT_RC;
 }
 
+static always_inline void answer_now(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer answer)
+{
+	if (likely(answer.kind == VHCA_ACK))
+		complete(qp, wqe);
+	else
+		answered(qp, wqe, answer);
+}
+
 static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 {
 	uint8_t syndrome;
@@ -555,7 +563,7 @@ static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 	else if (unlikely(qp->type == IBV_QPT_UD))
 		send_datagram(qp, wqe);
 	else
-		answered(qp, wqe, request(qp, wqe));
+		answer_now(qp, wqe, request(qp, wqe));
 }
 
 /* ---- what a wire completes later ---- */
