@@ -107,7 +107,7 @@ static struct vhca_answer read_part(
 		.raddr = reply->va + reply->sent,
 		.rkey = reply->rkey,
 		.length = length,
-		.before = reply->sent,
+		.before = 1 + reply->sent, /* it was counted when it was accepted */
 		.n_sge = 1,
 		.sge = {{payload, length}},
 	};
@@ -228,6 +228,22 @@ static struct vhca_answer take_send(struct vhca_flow *flow, const struct vhca_pa
 	return vhca_respond(flow->qp, &message);
 }
 
+/* Whether all of a read or write may be done, before any of it is: with nowhere to copy. */
+static struct vhca_answer may_access(
+	struct vhca_flow *flow, const struct vhca_packet *packet, uint8_t opcode)
+{
+	struct vhca_message message = {
+		.qp = flow->qp,
+		.opcode = opcode,
+		.raddr = packet->va,
+		.rkey = packet->rkey,
+		.length = packet->dma_length,
+		.before = opcode == MLX5_OPCODE_RDMA_WRITE, /* its packets count it */
+	};
+
+	return vhca_respond(flow->qp, &message);
+}
+
 static struct vhca_answer take_write(struct vhca_flow *flow, const struct vhca_packet *packet)
 {
 	struct vhca_message message = message_of(flow, packet);
@@ -242,6 +258,12 @@ static struct vhca_answer take_write(struct vhca_flow *flow, const struct vhca_p
 	behind = flow->received + packet->length;
 	if (behind > flow->dma_length || ends != (behind == flow->dma_length))
 		return answer(VHCA_NAK_INVALID);
+	if (packet->parts & VHCA_BEGINS && !ends) {
+		struct vhca_answer may = may_access(flow, packet, MLX5_OPCODE_RDMA_WRITE);
+
+		if (may.kind != VHCA_ACK)
+			return may;
+	}
 	message.opcode =
 		packet->parts & VHCA_HAS_IMM ? MLX5_OPCODE_RDMA_WRITE_IMM : MLX5_OPCODE_RDMA_WRITE;
 	message.raddr = flow->va + flow->received;
@@ -251,8 +273,13 @@ static struct vhca_answer take_write(struct vhca_flow *flow, const struct vhca_p
 
 static struct vhca_answer take_read(struct vhca_flow *flow, const struct vhca_packet *packet)
 {
+	struct vhca_answer may;
+
 	if (packet->dma_length > MAX_READ)
 		return answer(VHCA_NAK_INVALID);
+	may = may_access(flow, packet, MLX5_OPCODE_RDMA_READ);
+	if (may.kind != VHCA_ACK)
+		return may;
 	flow->msn = vhca_psn_add(flow->msn, 1);
 	if (owe(flow, packet, 0))
 		return answer(VHCA_ACK);

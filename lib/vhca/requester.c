@@ -513,9 +513,13 @@ static void hand_over(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome)
 {
 	struct vhca_wire *wire = qp->object.context->device->wire;
 
-	if (syndrome) {
+	if (syndrome) { /* so that not all of the message may have been decoded */
 		limit_size(qp, wqe);
+		wqe->message.qp = qp;
+		wqe->message.opcode = (uint8_t)wqe->opcode;
+		wqe->message.index = wqe->index;
 		wqe->message.n_segments = (uint8_t)wqe->n_segments;
+		wqe->message.fence = false;
 	}
 	wqe->message.syndrome = syndrome;
 	answered(qp, wqe, wire->ops->request(wire, &wqe->message));

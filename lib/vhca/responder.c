@@ -423,7 +423,7 @@ static enum vhca_answer_kind write_memory(struct vhca_qp *qp, const struct vhca_
 	struct scatter scatter;
 	enum vhca_answer_kind kind;
 
-	vhca_counters_of(&qp->object)->rx_write_requests++;
+	vhca_counters_of(&qp->object)->rx_write_requests += !message->before;
 	if (!message->length)
 		return VHCA_ACK;
 	scatter.n = 1;
@@ -490,7 +490,7 @@ static struct vhca_answer receive_read(struct vhca_qp *qp, const struct vhca_mes
 	enum vhca_answer_kind kind;
 	uint8_t *memory;
 
-	vhca_counters_of(&qp->object)->rx_read_requests++;
+	vhca_counters_of(&qp->object)->rx_read_requests += !message->before;
 	if (no_resource(qp, message))
 		return refused(qp, VHCA_NAK_INVALID);
 	if (!message->length)

@@ -201,6 +201,18 @@ static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_r
 	return VHCA_DROP_NONE;
 }
 
+static void count_received(struct vhca_packet_wire *wire, const struct vhca_route *route,
+	const uint8_t *bytes, size_t size)
+{
+	struct vhca_counters *counters = &wire->wire.device->counters;
+
+	counters->port_rcv_packets++;
+	counters->unicast_rcv_packets++;
+	counters->port_rcv_data += size;
+	if (unlikely(vhca_pcap_on))
+		capture(false, route, bytes, size);
+}
+
 bool vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *route,
 	uint32_t icrc_seed, const uint8_t *bytes, size_t size)
 {
@@ -210,6 +222,8 @@ bool vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *r
 
 	if (unlikely(!wire->wire.device->port_up))
 		return true;
+	if (likely(!wire->waited))
+		count_received(wire, route, bytes, size);
 	if (likely(!why) && unlikely(!vhca_icrc_right(icrc_seed, bytes, size - VHCA_ICRC_BYTES))) {
 		counters->rx_icrc_encapsulated++;
 		why = VHCA_DROP_ICRC;
@@ -218,15 +232,11 @@ bool vhca_wire_receive(struct vhca_packet_wire *wire, const struct vhca_route *r
 		why = VHCA_DROP_PKEY;
 	if (likely(!why))
 		why = deliver(wire, route, &packet);
-	if (unlikely(why == VHCA_DROP_NOT_YET))
+	wire->waited = why == VHCA_DROP_NOT_YET;
+	if (unlikely(wire->waited))
 		return false;
 	if (unlikely(why))
 		vhca_wire_drop(wire, why);
-	if (unlikely(vhca_pcap_on))
-		capture(false, route, bytes, size);
-	counters->port_rcv_packets++;
-	counters->unicast_rcv_packets++;
-	counters->port_rcv_data += size;
 	return true;
 }
 
