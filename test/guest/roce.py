@@ -90,7 +90,10 @@ def meet_pingpong(listening, qpn, address):
         client.recv(len("done"), socket.MSG_WAITALL)
 
 
-def tshark(pcap, display_filter):
-    """The frames of a capture that a filter shows, a line for each."""
-    done = subprocess.run(["tshark", "-n", "-r", pcap, "-Y", display_filter], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+def undecoded(pcap):
+    """(how many RoCE packets tshark finds in a capture, lines of what it cannot make sense of)"""
+    command = ["tshark", "-n", "-r", pcap, "-Y", f"udp.port == {ROCE_PORT} or _ws.malformed", "-T", "fields"]
+    for field in "infiniband.bth.opcode", "_ws.malformed", "frame.number", "frame.protocols":
+        command += ["-e", field]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return len(lines), [line for line in lines if not line.split("\t")[0].isdigit() or line.split("\t")[1]]
