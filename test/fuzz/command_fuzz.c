@@ -38,7 +38,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc;
 	(void)argv;
-	fuzz_device_init();
+	fuzz_device_init("loopback");
 	arena = aligned_alloc(4096, ARENA);
 	fuzz_demand(arena != NULL);
 	memset(arena, 0, ARENA);

@@ -39,9 +39,9 @@ void fuzz_sweep(void)
 	sweep(vhca_n_devices());
 }
 
-void fuzz_device_init(void)
+void fuzz_device_init(const char *wire)
 {
-	setenv("VHCA_WIRE", "loopback", 1);
+	setenv("VHCA_WIRE", wire, 1);
 	vbn__log_set(-1, NULL, NULL);
 	fuzz_demand(vhca_n_devices() == 1);
 }

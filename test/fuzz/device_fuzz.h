@@ -4,8 +4,8 @@
 
 #include "vhca/vhca.h"
 
-/* Once: a device on the loopback, silent. */
-void fuzz_device_init(void);
+/* Once: a device on such a wire, silent. */
+void fuzz_device_init(const char *wire);
 struct vhca_context *fuzz_context(void);
 /* One sweep of the engine. */
 void fuzz_sweep(void);

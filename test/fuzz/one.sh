@@ -9,4 +9,4 @@ corpus=$(mktemp -d)
 trap 'rm -rf "$corpus"' EXIT
 mkdir -p "$corpus/new"
 [ -d "$seeds" ] || seeds=
-"$target" -max_total_time="$seconds" -max_len=4200 -timeout=10 -verbosity=0 -print_final_stats=1 "$@" "$corpus/new" $seeds
+"$target" -max_total_time="$seconds" -max_len=8192 -timeout=10 -verbosity=0 -print_final_stats=1 "$@" "$corpus/new" $seeds
