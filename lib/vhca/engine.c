@@ -31,7 +31,7 @@ enum {
 	IDLE_NS = 20 * 1000 * 1000, /* naps stay short while there was work so recently */
 	TURN_NS = 100 * 1000,
 	RECENT_NAP_NS = 50 * 1000,
-	WATCHES_PER_S = 4, /* for records whose doorbell does not come */
+	WATCHES_PER_S = 1, /* for records whose doorbell does not come */
 };
 
 static const uint16_t bf_registers[] = {0x800, 0x900, 0xa00, 0xb00};

@@ -297,7 +297,7 @@ static void watch(struct vhca_qp *qp)
 	if (!qp->attr.sq_wqe_count || qp->state != IBV_QPS_RTS)
 		return;
 	record = (uint16_t)vhca_record_read(&qp->db[1]);
-	if (likely(record == qp->sq_pi)) {
+	if (likely(record == qp->sq_pi) || load_once(&vhca_stores_waiting)) {
 		qp->unrung = false;
 		return;
 	}

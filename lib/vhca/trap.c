@@ -16,6 +16,7 @@
 #include <sys/sysmacros.h>
 
 bool vhca_trapped;
+int vhca_stores_waiting;
 
 enum { MAX_PAGES = 4096, SINGLE_STEP = 0x100 /* of the flags register */ };
 
@@ -206,6 +207,7 @@ bool vhca_trap_fault(const siginfo_t *info, ucontext_t *machine)
 
 	if (info->si_code != SEGV_ACCERR || !find(address, &page))
 		return false;
+	__atomic_fetch_add(&vhca_stores_waiting, 1, __ATOMIC_RELAXED);
 	size = vhca_decode_store(machine, bytes);
 	if (size) {
 		vhca_lock(page.context->device);
@@ -214,6 +216,7 @@ bool vhca_trap_fault(const siginfo_t *info, ucontext_t *machine)
 	} else {
 		step(&page, machine);
 	}
+	__atomic_fetch_sub(&vhca_stores_waiting, 1, __ATOMIC_RELAXED);
 	errno = saved;
 	return true;
 }

@@ -15,6 +15,8 @@
 
 /* VHCA_TRAP: set once, before anything is mapped. */
 extern bool vhca_trapped;
+/* Stores that have faulted and wait for the device: their doorbells are on their way. */
+extern int vhca_stores_waiting;
 
 /* Looks for the program's mappings of the context's UAR pages, after a command. */
 void vhca_trap_pages(struct vhca_context *context);
