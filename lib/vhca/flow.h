@@ -85,7 +85,7 @@ struct vhca_packet_wire {
 	uint64_t last_poll, lively; /* clock_cycles(): when, and until when at every turn */
 	uint64_t lively_cycles, quiet_cycles, patience_cycles;
 	uint64_t retransmitted;
-	bool waited; /* the packet that comes next has come before */
+	bool waited;                      /* the packet that comes next has come before */
 	struct vhca_route datagram_route; /* of the last one sent */
 	/* disturb.c's */
 	uint64_t chance;

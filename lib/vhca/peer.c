@@ -34,7 +34,7 @@ static bool ask(struct vhca_peers *peers, const uint8_t address[16])
 			.idiag_ext = 1 << (INET_DIAG_SKMEMINFO - 1),
 			.idiag_states = ~0u,
 			/* for UDP the kernel takes these two the other way round */
-			.id = {.idiag_dport = htobe16(VHCA_ROCE_PORT),
+			.id = {.idiag_dport = be16(VHCA_ROCE_PORT),
 				.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
 	};
 

@@ -13,6 +13,11 @@ void unused_engine_stop(void);
 
 #include "device_fuzz.h"
 
+/* The names that the headers, too, were given another for. */
+int vhca_engine_start(void);
+void vhca_engine_stop(void);
+void vhca_engine_settle(struct vhca_device *device);
+
 #include <stdlib.h>
 #include <sys/mman.h>
 
