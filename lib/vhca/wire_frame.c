@@ -336,9 +336,8 @@ static int open_tap(const char *name)
 /* All frames, as a port with a MAC of its own behind that interface would get them. */
 static int set_up_packet_socket(int fd, unsigned int index)
 {
-	struct sockaddr_ll name = {.sll_family = AF_PACKET,
-		.sll_protocol = (be_force unsigned short)be16(TYPE_ALL),
-		.sll_ifindex = (int)index};
+	struct sockaddr_ll name = {
+		.sll_family = AF_PACKET, .sll_protocol = be16(TYPE_ALL), .sll_ifindex = (int)index};
 	struct packet_mreq promiscuous = {.mr_ifindex = (int)index, .mr_type = PACKET_MR_PROMISC};
 	int one = 1, bytes = 4 * 1024 * 1024;
 
