@@ -215,9 +215,10 @@ static void connect_qp(struct side *side, uint8_t retry_cnt, uint8_t rnr_retry)
 				IBV_QP_RQ_PSN |
 				(rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)),
 		0);
+	/* Eight timeouts are a second: a peer that is there may be without a CPU for long. */
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
 		.sq_psn = 0xfffff0,
-		.timeout = 8,
+		.timeout = 15,
 		.retry_cnt = retry_cnt,
 		.rnr_retry = rnr_retry,
 		.max_rd_atomic = 4};
@@ -596,7 +597,8 @@ static void a_wrong_rkey(void **state)
 	run(expect_access_error, post_no_receives, IBV_QPT_RC, 0, "");
 }
 
-int main(void)
+/* An argument is the one test to run, or a pattern of some. */
+int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_operations),
@@ -609,6 +611,8 @@ int main(void)
 		cmocka_unit_test(a_wrong_rkey),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	setenv("VHCA_WIRE", "udp", 1);
 	checked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(checked != MAP_FAILED);
