@@ -168,7 +168,8 @@ static uint32_t send_read(struct vhca_flow *flow, const struct vhca_request *req
 	const struct vhca_message *message, uint32_t k)
 {
 	struct vhca_packet packet = packet_of(flow, VHCA_READ_REQUEST);
-	uint32_t n = min(request->n_psn - k, VHCA_READ_PACKETS);
+	/* Asked again from the middle, it ends where it did: the responder knows nothing beyond. */
+	uint32_t n = min(request->n_psn - k, VHCA_READ_PACKETS - k % VHCA_READ_PACKETS);
 
 	packet.ack_request = true;
 	packet.va = message->raddr + (uint64_t)k * flow->mtu;
