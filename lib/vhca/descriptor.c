@@ -249,7 +249,8 @@ static int open_bar(const struct vhca_place *place, int flags, struct vhca_conte
 		syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
 		return fail_close(fd, errno);
 	vhca_guard_install();
-	vhca_trapped = vhca_options()->trap;
+	if (vhca_options()->trap)
+		store_once(&vhca_trapped, true); /* written only where it holds: others read it */
 	error = vhca_context_create(vhca_device(place->device), fd, context);
 	if (error)
 		return fail_close(fd, abs(error));

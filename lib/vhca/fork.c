@@ -33,7 +33,7 @@ void vhca_fork_parent(void)
 /* In place of what is shared: memory of its own, where doorbells go unheard. */
 static void take_page(uintptr_t start, uintptr_t end)
 {
-	mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
+	(void)mmap((void *)start, end - start, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 

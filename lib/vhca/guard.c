@@ -25,7 +25,7 @@ struct wish {
 
 static struct wish segv, bus;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool installed;
+bool vhca_guard_installed;
 
 static struct wish *wish_of(int signo)
 {
@@ -139,7 +139,7 @@ void vhca_guard_install(void)
 	pthread_mutex_lock(&lock);
 	install(SIGSEGV);
 	install(SIGBUS);
-	installed = true;
+	vhca_guard_installed = true;
 	pthread_mutex_unlock(&lock);
 	errno = saved;
 }
@@ -154,7 +154,7 @@ bool vhca_guard_sigaction(
 	if (likely(signo != SIGSEGV && signo != SIGBUS))
 		return false;
 	pthread_mutex_lock(&lock);
-	ours = installed;
+	ours = vhca_guard_installed;
 	if (ours) {
 		before = *wanted(wish);
 		*result = new_action ? put_in_front(signo, new_action) : 0;

@@ -78,6 +78,7 @@ static inline void vhca_guard_raise(uintptr_t address)
 /* Puts the handler for SIGSEGV and SIGBUS in front of the program's; again where the program has
  * got past the hooks of sigaction() and signal() since. Any thread; costs two system calls. */
 void vhca_guard_install(void);
+extern bool vhca_guard_installed;
 
 /* What the hooks do. False: the signal is none of the two, or nothing is installed. */
 bool vhca_guard_sigaction(

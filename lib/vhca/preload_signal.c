@@ -8,13 +8,22 @@
 int __sigaction(int signo, const struct sigaction *new_action, struct sigaction *old_action);
 
 /* The runtime of a sanitizer installs handlers before it can be asked for anything itself: until
- * this library is set up, nothing else is called, and nothing is told to the sanitizer. */
+ * this library is set up, nothing else is called, and nothing is told to the sanitizer. Where this
+ * library is itself instrumented for threads, that runtime may come later still, and there is nothing
+ * to stand in front of before a device is open. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define is_set_up vhca_guard_installed
+#endif
+#endif
+#ifndef is_set_up
 static bool is_set_up;
 
 __attribute__((constructor)) static void set_up(void)
 {
 	is_set_up = true;
 }
+#endif
 
 #if defined(__SANITIZE_THREAD__)
 #define uninstrumented __attribute__((no_sanitize("thread")))

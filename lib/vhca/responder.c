@@ -504,7 +504,7 @@ static struct vhca_answer receive_read(struct vhca_qp *qp, const struct vhca_mes
 
 /* Operands and what is in memory are of the host's order, as a ConnectX has it that says so by
  * IBV_ATOMIC_HCA. */
-static uint64_t do_atomic(uint64_t *memory, const struct vhca_message *message)
+vhca_dma uint64_t do_atomic(uint64_t *memory, const struct vhca_message *message)
 {
 	uint64_t original = message->compare;
 
