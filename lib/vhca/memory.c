@@ -24,6 +24,10 @@ static __attribute__((constructor)) void find_memmove(void)
 #define MADV_POPULATE_WRITE 23
 #endif
 
+/* Of a large registration only so much is brought in: a sparse mapping of terabytes is legal, and all
+ * of it would be more than any machine has. The engine takes page faults on the rest. */
+#define MOST_BROUGHT_IN ((size_t)256 << 20)
+
 /* Brings the pages in as a registration on hardware pins them; kernels before 5.14 only say whether
  * there are any. */
 int vhca_memory_check(uint64_t addr, uint64_t length, bool writable)
@@ -36,10 +40,12 @@ int vhca_memory_check(uint64_t addr, uint64_t length, bool writable)
 		return 0;
 	if (addr + length < addr || round_up(addr + length, page) <= start)
 		return EFAULT;
-	if (!madvise(
-		    vhca_pointer(start), size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
+	if (madvise(vhca_pointer(start), min(size, MOST_BROUGHT_IN),
+		    writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)) {
+		if (errno != EINVAL && errno != ENOSYS)
+			return EFAULT;
+	} else if (size <= MOST_BROUGHT_IN) {
 		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
-		return EFAULT;
+	}
 	return msync(vhca_pointer(start), size, MS_ASYNC) ? EFAULT : 0;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -203,6 +204,32 @@ static void test_where_a_read_goes_is_gone(void **state)
 }
 
 /* SIGBUS, not SIGSEGV. */
+/* A sparse mapping of much more than there is: it was brought in whole once, until memory ran out. */
+static void test_a_sparse_mapping(void **state)
+{
+	const size_t size = (size_t)64 << 30;
+	struct pair pair;
+	struct region region, remote;
+	struct rusage usage;
+
+	(void)state;
+	pair_open(&pair, &all_rights);
+	region_open(&remote, &pair);
+	region.memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_true(region.memory != MAP_FAILED);
+	region.mr = ibv_reg_mr(pair.pd, region.memory, size, IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(region.mr);
+	assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+	assert_true(usage.ru_maxrss < 1 << 20); /* KiB */
+	send_from(&pair.a, IBV_WR_RDMA_WRITE, &region, size - 4096, 4096, &remote, 0);
+	expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_dereg_mr(region.mr), 0);
+	munmap(region.memory, size);
+	region_close(&remote);
+	pair_close(&pair);
+}
+
 static void test_a_file_is_cut(void **state)
 {
 	struct region local, remote;
@@ -462,6 +489,7 @@ int main(void)
 		cmocka_unit_test(test_where_it_is_written_is_gone),
 		cmocka_unit_test(test_what_is_read_is_gone),
 		cmocka_unit_test(test_where_a_read_goes_is_gone),
+		cmocka_unit_test(test_a_sparse_mapping),
 		cmocka_unit_test(test_a_file_is_cut),
 		cmocka_unit_test(test_the_heap_shrinks),
 		cmocka_unit_test(test_the_programs_handlers_work),
