@@ -20,7 +20,7 @@
 #define ARRAY_SIZE(a)          (sizeof(a) / sizeof((a)[0]))
 #define likely(x)              __builtin_expect(!!(x), 1)
 #define unlikely(x)            __builtin_expect(!!(x), 0)
-#define always_inline          inline __attribute__((always_inline))
+#define force_inline           inline __attribute__((__always_inline__))
 #define cache_aligned          __attribute__((aligned(64)))
 #define printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 

@@ -18,7 +18,7 @@
 #define PATTERN_MIN_SIZE 16u
 #define PATTERN_STEP     0x9e3779b97f4a7c15u /* odd, so that words repeat after 2^64 only */
 
-static always_inline uint64_t pattern_seed(uint64_t sequence, uint32_t stream)
+static force_inline uint64_t pattern_seed(uint64_t sequence, uint32_t stream)
 {
 	uint64_t x = (sequence + stream * 0xd6e8feb86659fd93u) * 0xff51afd7ed558ccdu;
 
@@ -27,7 +27,7 @@ static always_inline uint64_t pattern_seed(uint64_t sequence, uint32_t stream)
 	return x ^ x >> 29;
 }
 
-static always_inline uint64_t pattern_word(const uint8_t *at)
+static force_inline uint64_t pattern_word(const uint8_t *at)
 {
 	uint64_t word;
 
@@ -35,13 +35,13 @@ static always_inline uint64_t pattern_word(const uint8_t *at)
 	return le64toh(word);
 }
 
-static always_inline void pattern_put(uint8_t *at, uint64_t word)
+static force_inline void pattern_put(uint8_t *at, uint64_t word)
 {
 	word = htole64(word);
 	memcpy(at, &word, sizeof(word));
 }
 
-static always_inline void pattern_fill(
+static force_inline void pattern_fill(
 	uint8_t *data, size_t size, uint64_t sequence, uint32_t stream)
 {
 	uint64_t word = pattern_seed(sequence, stream);
@@ -58,7 +58,7 @@ static always_inline void pattern_fill(
 }
 
 /* Whether this is a whole message of the stream; if so *sequence is its number. */
-static always_inline bool pattern_check(
+static force_inline bool pattern_check(
 	const uint8_t *data, size_t size, uint32_t stream, uint64_t *sequence)
 {
 	uint64_t word, wrong, last = 0;
@@ -102,13 +102,13 @@ static inline int track_init(struct track *track, uint64_t in_flight)
 	return track->seen ? 0 : -ENOMEM;
 }
 
-static always_inline void track_set(struct track *track, uint64_t sequence)
+static force_inline void track_set(struct track *track, uint64_t sequence)
 {
 	track->seen[(sequence & track->mask) / 64] |= 1ull << sequence % 64;
 }
 
 /* Entering a word of the window forgets the 64 numbers that stood there a window ago. */
-static always_inline void track_advance(struct track *track)
+static force_inline void track_advance(struct track *track)
 {
 	if (track->next % 64 == 0)
 		track->seen[(track->next & track->mask) / 64] = 0;
@@ -139,7 +139,7 @@ track_out_of_order(struct track *track, uint64_t sequence)
 	}
 }
 
-static always_inline void track_message(
+static force_inline void track_message(
 	struct track *track, const uint8_t *data, size_t length, size_t size, uint32_t stream)
 {
 	uint64_t sequence;

@@ -153,14 +153,14 @@ static void __attribute__((cold, noinline)) end_failed(struct end *end)
 
 /* ---- the hot loop ---- */
 
-static always_inline void count_first(struct side *side)
+static force_inline void count_first(struct side *side)
 {
 	if (unlikely(!side->first_ns))
 		side->first_ns = now_ns();
 }
 
 /* Receives a burst; for an end that only sends it reaps what has completed. */
-static always_inline int end_receive(struct side *side, struct end *end, const bool verify)
+static force_inline int end_receive(struct side *side, struct end *end, const bool verify)
 {
 	size_t size = (size_t)side->run->conf.size;
 	struct vbn_buf *bufs[RECEIVE_BURST];
@@ -181,7 +181,7 @@ static always_inline int end_receive(struct side *side, struct end *end, const b
 }
 
 /* Writes the next burst of messages into bufs of the pool. Returns how many. */
-static always_inline uint16_t end_stage(
+static force_inline uint16_t end_stage(
 	struct side *side, struct end *end, uint64_t room, const bool verify)
 {
 	const struct msgrate_options *conf = &side->run->conf;
@@ -213,7 +213,7 @@ static void __attribute__((cold, noinline)) end_finish(struct end *end)
 }
 
 /* Stages a burst and rings its doorbell. What the queue does not take is held for the next time. */
-static always_inline int end_send(
+static force_inline int end_send(
 	struct side *side, struct end *end, uint64_t room, const enum msg_op op, const bool verify)
 {
 	struct vbn_buf **bufs;
@@ -244,7 +244,7 @@ static always_inline int end_send(
 	return n;
 }
 
-static always_inline void end_count_writes(struct side *side, struct end *end)
+static force_inline void end_count_writes(struct side *side, struct end *end)
 {
 	uint64_t completed;
 
@@ -295,7 +295,7 @@ static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uin
 
 /* How many messages the peer has receives for: at least a good part of a burst, or none. A sender
  * that goes on regardless makes its queue wait for the receiver by RNR timers, which is slower. */
-static always_inline uint64_t receive_room(const struct side *side, struct end *end)
+static force_inline uint64_t receive_room(const struct side *side, struct end *end)
 {
 	uint64_t received = load_once(&end->peer->received);
 	int64_t on_the_way = (int64_t)(end->staged - end->given_up - received);
@@ -307,7 +307,7 @@ static always_inline uint64_t receive_room(const struct side *side, struct end *
 	return 0;
 }
 
-static always_inline uint64_t send_room(
+static force_inline uint64_t send_room(
 	struct side *side, struct end *end, const enum msg_op op, const bool paced)
 {
 	uint64_t room = op == OP_SEND ? receive_room(side, end) : UINT64_MAX;
@@ -320,7 +320,7 @@ static always_inline uint64_t send_room(
 	return room;
 }
 
-static always_inline int side_poll(struct vbn_worker *worker, struct side *side,
+static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
 	const enum msg_op op, const bool verify, const bool paced)
 {
 	int phase = load_once(&side->run->phase), did = 0;

@@ -29,7 +29,7 @@
 #endif
 
 /* WQEs in host memory before the record that lets the device fetch them. */
-static always_inline void wqes_before_record(void)
+static force_inline void wqes_before_record(void)
 {
 	dma_write_order_();
 }
@@ -37,7 +37,7 @@ static always_inline void wqes_before_record(void)
 /* The record before the doorbell store: the device reads the record when the doorbell arrives. A
  * doorbell page is mapped write-combining, and a store to such memory may pass earlier ones to
  * ordinary memory without this. */
-static always_inline void record_before_doorbell(void)
+static force_inline void record_before_doorbell(void)
 {
 #if defined(__x86_64__)
 	mmio_flush_();
@@ -47,20 +47,20 @@ static always_inline void record_before_doorbell(void)
 }
 
 /* Sends a doorbell out of the core's write-combining buffer now rather than some time later. */
-static always_inline void flush_doorbell(void)
+static force_inline void flush_doorbell(void)
 {
 	mmio_flush_();
 }
 
 /* A CQE's owner bit before its body: pairs with the device, which writes the owner bit last. */
-static always_inline void owner_before_body(void)
+static force_inline void owner_before_body(void)
 {
 	dma_read_order_();
 }
 
 /* CQE bodies have been read before the record gives their slots back: loads before a store, free on
  * x86. */
-static always_inline void cqes_before_record(void)
+static force_inline void cqes_before_record(void)
 {
 #if defined(__x86_64__)
 	compiler_barrier();
@@ -70,7 +70,7 @@ static always_inline void cqes_before_record(void)
 }
 
 /* In a loop that waits for another thread or the device. */
-static always_inline void cpu_relax(void)
+static force_inline void cpu_relax(void)
 {
 	relax_();
 }

@@ -20,7 +20,7 @@
 
 #define likely(x)                       __builtin_expect(!!(x), 1)
 #define unlikely(x)                     __builtin_expect(!!(x), 0)
-#define always_inline                   inline __attribute__((__always_inline__))
+#define force_inline                    inline __attribute__((__always_inline__))
 #define noinline                        __attribute__((__noinline__))
 #define cold                            __attribute__((__cold__, __noinline__))
 #define hot                             __attribute__((__hot__))
@@ -75,38 +75,38 @@ static inline uint64_t round_up(uint64_t x, uint64_t pow2)
 #define be_force
 #endif
 
-static always_inline __be16 be16(uint16_t x)
+static force_inline __be16 be16(uint16_t x)
 {
 	return (be_force __be16)htobe16(x);
 }
 
-static always_inline __be32 be32(uint32_t x)
+static force_inline __be32 be32(uint32_t x)
 {
 	return (be_force __be32)htobe32(x);
 }
 
-static always_inline __be64 be64(uint64_t x)
+static force_inline __be64 be64(uint64_t x)
 {
 	return (be_force __be64)htobe64(x);
 }
 
-static always_inline uint16_t from_be16(__be16 x)
+static force_inline uint16_t from_be16(__be16 x)
 {
 	return be16toh((be_force uint16_t)x);
 }
 
-static always_inline uint32_t from_be32(__be32 x)
+static force_inline uint32_t from_be32(__be32 x)
 {
 	return be32toh((be_force uint32_t)x);
 }
 
-static always_inline uint64_t from_be64(__be64 x)
+static force_inline uint64_t from_be64(__be64 x)
 {
 	return be64toh((be_force uint64_t)x);
 }
 
 /* Two big-endian words that lie side by side, as one store: `first` has the lower address. */
-static inline __attribute__((__always_inline__)) uint64_t be32_pair(__be32 first, __be32 second)
+static force_inline uint64_t be32_pair(__be32 first, __be32 second)
 {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	return (be_force uint32_t)first | (uint64_t)(be_force uint32_t)second << 32;

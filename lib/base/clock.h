@@ -7,7 +7,7 @@
 
 /* The time stamp counter (x86) or the virtual counter (arm64): constant rate, not ordered with
  * other instructions. */
-static always_inline uint64_t clock_cycles(void)
+static force_inline uint64_t clock_cycles(void)
 {
 #if defined(__x86_64__)
 	return __builtin_ia32_rdtsc();

@@ -92,7 +92,7 @@ void vbn__refuse_flush(struct vbn_queue *queue);
 extern const struct queue_ops vbn__queue_unconnected;
 
 /* Marks the queue for the flush at the end of the iteration. */
-static always_inline void queue_mark_dirty(struct vbn_queue *queue)
+static force_inline void queue_mark_dirty(struct vbn_queue *queue)
 {
 	if (!queue->dirty) {
 		queue->dirty = true;

@@ -60,7 +60,7 @@ enum { BUF_HOME = 0, BUF_OUT = 0, BUF_SENT = 0 };
 #endif
 
 /* The word of a buf that the send path compares in one go: its pool, its flags, its state. */
-static always_inline uint32_t buf_word(const struct vbn_buf *buf)
+static force_inline uint32_t buf_word(const struct vbn_buf *buf)
 {
 	uint32_t word;
 
@@ -71,25 +71,25 @@ static always_inline uint32_t buf_word(const struct vbn_buf *buf)
 }
 
 /* The word of a buf of this pool that is out and has no flags. */
-static always_inline uint32_t plain_word(const struct vbn_pool *pool)
+static force_inline uint32_t plain_word(const struct vbn_pool *pool)
 {
 	return pool->id | (uint32_t)BUF_OUT << 24;
 }
 
 /* Where the data of a buf of this pool starts when it is new. */
-static always_inline uint8_t *pool_data(const struct vbn_pool *pool, struct vbn_buf *buf)
+static force_inline uint8_t *pool_data(const struct vbn_pool *pool, struct vbn_buf *buf)
 {
 	return (uint8_t *)(buf + 1) + pool->headroom;
 }
 
 /* Length and word of a buf that is out and has no flags. */
-static always_inline uint64_t len_and_word(const struct vbn_pool *pool, uint32_t len)
+static force_inline uint64_t len_and_word(const struct vbn_pool *pool, uint32_t len)
 {
 	return len | (uint64_t)plain_word(pool) << 32;
 }
 
 /* They are one store, so that the send path's load of the word is forwarded from it. */
-static always_inline void buf_set(struct vbn_buf *buf, uint8_t *data, uint64_t len_word)
+static force_inline void buf_set(struct vbn_buf *buf, uint8_t *data, uint64_t len_word)
 {
 	static_assert(offsetof(struct vbn_buf, len) % 8 == 0 &&
 			offsetof(struct vbn_buf, pool_id) % 8 == 4,
@@ -99,7 +99,7 @@ static always_inline void buf_set(struct vbn_buf *buf, uint8_t *data, uint64_t l
 }
 
 /* Makes what pool_pop() gave a message: data, len, no flags. */
-static always_inline void buf_start(
+static force_inline void buf_start(
 	const struct vbn_pool *pool, struct vbn_buf *buf, uint8_t *data, uint32_t len)
 {
 	buf_set(buf, data, len_and_word(pool, len));
@@ -126,7 +126,7 @@ void vbn__buf_debug_done(struct vbn_buf *buf);
 #endif
 
 /* One buf goes home: a plain one, no chain. */
-static always_inline void pool_push(struct vbn_pool *pool, struct vbn_buf *buf)
+static force_inline void pool_push(struct vbn_pool *pool, struct vbn_buf *buf)
 {
 	vbn__buf_debug_free(pool, buf, __builtin_return_address(0));
 	pool->stack[pool->n_free++] = buf;
@@ -139,25 +139,25 @@ struct pool_homecoming {
 	struct vbn_buf **top;
 };
 
-static always_inline struct pool_homecoming pool_open(struct vbn_pool *pool)
+static force_inline struct pool_homecoming pool_open(struct vbn_pool *pool)
 {
 	return (struct pool_homecoming){pool, pool->stack + pool->n_free};
 }
 
-static always_inline void pool_take_home(struct pool_homecoming *home, struct vbn_buf *buf)
+static force_inline void pool_take_home(struct pool_homecoming *home, struct vbn_buf *buf)
 {
 	vbn__buf_debug_free(home->pool, buf, __builtin_return_address(0));
 	*home->top++ = buf;
 }
 
-static always_inline void pool_close(struct pool_homecoming *home)
+static force_inline void pool_close(struct pool_homecoming *home)
 {
 	home->pool->n_free = (uint32_t)(home->top - home->pool->stack);
 }
 
 /* Takes one buf without touching its header, or NULL: the caller sets data, len and flags when it
  * hands it out. */
-static always_inline struct vbn_buf *pool_pop(struct vbn_pool *pool)
+static force_inline struct vbn_buf *pool_pop(struct vbn_pool *pool)
 {
 	struct vbn_buf *buf;
 

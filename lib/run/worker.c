@@ -28,7 +28,7 @@ static_assert(sizeof(struct loop_stats) == ARRAY_SIZE(counter_names) * sizeof(ui
 /* ---- the iteration ---- */
 
 /* One clock for an iteration. What an idle one gives away by yielding is counted as idle. */
-static always_inline void account(struct vbn_worker *worker, int did)
+static force_inline void account(struct vbn_worker *worker, int did)
 {
 	struct loop_stats *stats = &worker->stats;
 	uint64_t now, cycles;

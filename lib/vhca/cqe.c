@@ -96,7 +96,7 @@ static noinline bool unusual(struct vhca_cq *cq, const struct body *body, uint16
 }
 
 /* The body first, then the word with the owner bit: pairs with owner_before_body() of who polls. */
-static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struct body *body,
+static force_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struct body *body,
 	uint16_t wqe_counter, uint8_t op_own, bool solicited)
 {
 	uint32_t owner = (cq->pi >> log2_floor((uint64_t)cq->mask + 1)) & 1;
@@ -116,13 +116,13 @@ static always_inline void publish(struct vhca_cq *cq, uint8_t *slot, const struc
 }
 
 /* The CQE64 part of a slot; in a CQE of 128 bytes it is the second half. */
-static always_inline uint8_t *slot_at(const struct vhca_cq *cq, uint32_t index)
+static force_inline uint8_t *slot_at(const struct vhca_cq *cq, uint32_t index)
 {
 	return cq->buf + ((size_t)(index & cq->mask) << cq->log2_size) +
 		(cq->log2_size == 7 ? 64 : 0);
 }
 
-static always_inline uint8_t *next_slot(const struct vhca_cq *cq)
+static force_inline uint8_t *next_slot(const struct vhca_cq *cq)
 {
 	return slot_at(cq, cq->pi);
 }

@@ -35,7 +35,7 @@ __attribute__((constructor)) static void make_tables(void)
 #endif
 }
 
-static always_inline uint64_t load_le64(const uint8_t *bytes)
+static force_inline uint64_t load_le64(const uint8_t *bytes)
 {
 	uint64_t word;
 

@@ -57,7 +57,7 @@ extern void *(*vhca_memmove)(void *to, const void *from, size_t length);
 	for (size_t i = 0; i < (length); i++) \
 	((volatile uint8_t *)(to))[i] = ((const volatile uint8_t *)(from))[i]
 #else
-#define vhca_dma static always_inline
+#define vhca_dma static force_inline
 #define vhca_dma_copy(to, from, length) \
 	(__builtin_constant_p(length) ? memmove(to, from, length) : vhca_memmove(to, from, length))
 #endif
@@ -99,7 +99,7 @@ vhca_dma uint64_t vhca_doorbell_take(void *doorbell)
 		: 0;
 }
 
-static always_inline void *vhca_pointer(uint64_t addr)
+static force_inline void *vhca_pointer(uint64_t addr)
 {
 	return (void *)(uintptr_t)addr;
 }
@@ -299,7 +299,7 @@ static inline struct vhca_tables *vhca_tables_of(const struct vhca_object *objec
 	return object->context->device->tables;
 }
 
-static always_inline struct vhca_counters *vhca_counters_of(const struct vhca_object *object)
+static force_inline struct vhca_counters *vhca_counters_of(const struct vhca_object *object)
 {
 	return &object->context->device->counters;
 }
@@ -324,7 +324,7 @@ struct vhca_qp *vhca_find_qp(struct vhca_device *device, uint32_t number);
 struct vhca_cq *vhca_find_cq(struct vhca_device *device, uint32_t number);
 struct vhca_device *vhca_find_device(const uint8_t gid[16]);
 
-static always_inline struct vhca_mr *vhca_find_mr(const struct vhca_tables *tables, uint32_t key)
+static force_inline struct vhca_mr *vhca_find_mr(const struct vhca_tables *tables, uint32_t key)
 {
 	uint32_t index = key >> 8;
 	struct vhca_mr *mr = likely(index < tables->keys.n) ? tables->keys.object[index] : NULL;
@@ -333,7 +333,7 @@ static always_inline struct vhca_mr *vhca_find_mr(const struct vhca_tables *tabl
 }
 
 /* Where `length` bytes at `addr` of `mr` lie, or NULL where that is not all inside. */
-static always_inline uint8_t *vhca_mr_at(const struct vhca_mr *mr, uint64_t addr, uint64_t length)
+static force_inline uint8_t *vhca_mr_at(const struct vhca_mr *mr, uint64_t addr, uint64_t length)
 {
 	uint64_t offset = addr - mr->iova;
 
@@ -347,7 +347,7 @@ uint8_t vhca_local_refused(
 	struct vhca_qp *qp, uint32_t index, const struct mlx5_wqe_data_seg *seg, uint32_t need);
 
 /* Turns a data segment into memory. 0, or the syndrome after a report. */
-static always_inline uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index,
+static force_inline uint8_t vhca_local_access(struct vhca_qp *qp, uint32_t index,
 	const struct mlx5_wqe_data_seg *seg, uint32_t length, uint32_t need, struct vhca_sge *sge)
 {
 	const struct vhca_mr *mr = vhca_find_mr(qp->tables, from_be32(seg->lkey));
@@ -418,7 +418,7 @@ void vhca_engine_settle(struct vhca_device *device);
 uint64_t vhca_clock(void);
 extern uint64_t vhca_ticks;
 
-static always_inline void vhca_clock_tick(void)
+static force_inline void vhca_clock_tick(void)
 {
 	vhca_ticks = vhca_clock();
 }

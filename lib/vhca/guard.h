@@ -55,14 +55,14 @@ extern __thread struct vhca_guard *vhca_guard_now __attribute__((tls_model("init
 #endif
 
 /* The compiler may not move accesses across the ends of a guard. */
-static always_inline void vhca_guard_begin(struct vhca_guard *guard)
+static force_inline void vhca_guard_begin(struct vhca_guard *guard)
 {
 	guard->outer = vhca_guard_now;
 	vhca_guard_now = guard;
 	compiler_barrier();
 }
 
-static always_inline void vhca_unguarded(struct vhca_guard *guard)
+static force_inline void vhca_unguarded(struct vhca_guard *guard)
 {
 	compiler_barrier();
 	vhca_guard_now = guard->outer;

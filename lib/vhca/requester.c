@@ -46,18 +46,18 @@ static struct wqe engine_wqe cache_aligned; /* the engine's: there is one thread
 
 /* ---- decode ---- */
 
-static always_inline const uint8_t *block(const struct vhca_qp *qp, uint32_t index)
+static force_inline const uint8_t *block(const struct vhca_qp *qp, uint32_t index)
 {
 	return qp->sq + ((size_t)(index & qp->sq_mask) << MLX5_SEND_WQE_SHIFT);
 }
 
-static always_inline uint32_t n_blocks(uint32_t n_segments)
+static force_inline uint32_t n_blocks(uint32_t n_segments)
 {
 	return (n_segments + 3) / 4;
 }
 
 /* Copies the WQE at the ring's next position; more blocks than one may go round the ring's end. */
-static always_inline void fetch(const struct vhca_qp *qp, struct wqe *wqe)
+static force_inline void fetch(const struct vhca_qp *qp, struct wqe *wqe)
 {
 	uint32_t index = qp->sq_ci;
 
@@ -79,7 +79,7 @@ static uint8_t operation_error(
 	return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 }
 
-static always_inline uint8_t check_ctrl(struct vhca_qp *qp, const struct wqe *wqe)
+static force_inline uint8_t check_ctrl(struct vhca_qp *qp, const struct wqe *wqe)
 {
 	uint32_t index = wqe->opcode >> 8 & 0xffff, number = from_be32(wqe->ctrl.qpn_ds) >> 8;
 
@@ -111,7 +111,7 @@ static uint8_t decode_inline(struct vhca_qp *qp, struct wqe *wqe, uint32_t lengt
 	return 0;
 }
 
-static always_inline uint8_t decode_pointer(
+static force_inline uint8_t decode_pointer(
 	struct vhca_qp *qp, struct wqe *wqe, const struct mlx5_wqe_data_seg *seg, uint32_t need)
 {
 	uint32_t length = from_be32(seg->byte_count);
@@ -129,7 +129,7 @@ static always_inline uint8_t decode_pointer(
 }
 
 /* `need` is the right that the device needs of the memory: to write what a read brings. */
-static always_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe, uint32_t need)
+static force_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe, uint32_t need)
 {
 	struct vhca_message *message = &wqe->message;
 	uint64_t length = 0;
@@ -291,18 +291,18 @@ static_assert(MLX5_OPCODE_RDMA_WRITE == 8 && MLX5_OPCODE_RDMA_WRITE_IMM == 9 &&
 		MLX5_OPCODE_SEND == 10 && MLX5_OPCODE_SEND_IMM == 11,
 	"is_stream() and is_write() tell them by their bits");
 
-static always_inline bool is_stream(uint8_t opcode)
+static force_inline bool is_stream(uint8_t opcode)
 {
 	return (opcode & ~3u) == MLX5_OPCODE_RDMA_WRITE;
 }
 
-static always_inline bool is_write(uint8_t opcode)
+static force_inline bool is_write(uint8_t opcode)
 {
 	return !(opcode & 2);
 }
 
 /* 0, or the syndrome of what is wrong with the WQE. */
-static always_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
+static force_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
 {
 	uint8_t syndrome = check_ctrl(qp, wqe);
 
@@ -334,7 +334,7 @@ static void advance(struct vhca_qp *qp, const struct wqe *wqe)
 	qp->rnr_tries = qp->transport_tries = 0;
 }
 
-static always_inline void complete(struct vhca_qp *qp, const struct wqe *wqe)
+static force_inline void complete(struct vhca_qp *qp, const struct wqe *wqe)
 {
 	const uint8_t *answer =
 		unlikely(!is_stream(wqe->message.opcode) && wqe->inlined) ? wqe->answer : NULL;
@@ -526,12 +526,12 @@ static void hand_over(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome)
 	wqe->message.syndrome = 0;
 }
 
-static always_inline bool completes_later(const struct vhca_qp *qp)
+static force_inline bool completes_later(const struct vhca_qp *qp)
 {
 	return qp->flow && qp->type == IBV_QPT_RC;
 }
 
-static always_inline void answer_now(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer answer)
+static force_inline void answer_now(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer answer)
 {
 	if (likely(answer.kind == VHCA_ACK))
 		complete(qp, wqe);
@@ -539,7 +539,7 @@ static always_inline void answer_now(struct vhca_qp *qp, struct wqe *wqe, struct
 		answered(qp, wqe, answer);
 }
 
-static always_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
+static force_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 {
 	uint8_t syndrome;
 

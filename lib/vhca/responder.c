@@ -11,7 +11,7 @@
 enum { STRIDES_AHEAD = 8 }; /* fetched while others are filled: the program's core has them */
 
 /* Receive WQEs posted and not consumed. The record is read when those known before are used up. */
-static always_inline bool rq_has_wqe(struct vhca_qp *qp)
+static force_inline bool rq_has_wqe(struct vhca_qp *qp)
 {
 	uint32_t record;
 
@@ -26,7 +26,7 @@ static always_inline bool rq_has_wqe(struct vhca_qp *qp)
 	return qp->rq_pi != qp->rq_ci;
 }
 
-static always_inline bool rq_peek(struct vhca_qp *qp, struct vhca_receive *receive)
+static force_inline bool rq_peek(struct vhca_qp *qp, struct vhca_receive *receive)
 {
 	uint32_t stride = 1u << qp->log2_rq_stride;
 
@@ -67,7 +67,7 @@ static bool srq_peek(struct vhca_qp *qp, struct vhca_receive *receive)
 	return true;
 }
 
-static always_inline bool receive_peek(struct vhca_qp *qp, struct vhca_receive *receive)
+static force_inline bool receive_peek(struct vhca_qp *qp, struct vhca_receive *receive)
 {
 	return unlikely(qp->srq != NULL) ? srq_peek(qp, receive) : rq_peek(qp, receive);
 }
@@ -85,7 +85,7 @@ static void srq_take(struct vhca_srq *srq, const struct vhca_receive *receive)
 	}
 }
 
-static always_inline void receive_take(struct vhca_qp *qp, const struct vhca_receive *receive)
+static force_inline void receive_take(struct vhca_qp *qp, const struct vhca_receive *receive)
 {
 	if (unlikely(vhca_trace_on))
 		vhca_trace_receive(qp, receive->index, receive->wqe, receive->n_segments);
@@ -104,8 +104,8 @@ struct scatter {
 
 /* As many of the WQE's segments as `length` bytes take, behind the first `skip`. 0, or a syndrome.
  */
-static always_inline uint8_t scatter_build_at(struct vhca_qp *qp,
-	const struct vhca_receive *receive, uint32_t skip, uint32_t length, struct scatter *scatter)
+static force_inline uint8_t scatter_build_at(struct vhca_qp *qp, const struct vhca_receive *receive,
+	uint32_t skip, uint32_t length, struct scatter *scatter)
 {
 	scatter->n = 0;
 	for (uint32_t i = 0; length; i++) {
@@ -181,7 +181,7 @@ static void copy_lists(const struct scatter *to, const struct vhca_message *from
 	}
 }
 
-static always_inline void copy_message(const struct scatter *to, const struct vhca_message *from)
+static force_inline void copy_message(const struct scatter *to, const struct vhca_message *from)
 {
 	if (likely(to->n == 1 && from->n_sge == 1))
 		vhca_memory_write(to->sge[0].addr, from->sge[0].addr, from->length);
@@ -190,7 +190,7 @@ static always_inline void copy_message(const struct scatter *to, const struct vh
 }
 
 /* Where the WQE's first segment has room for all. False: see scatter_build(). */
-static always_inline bool scatter_first(struct vhca_qp *qp, const struct vhca_receive *receive,
+static force_inline bool scatter_first(struct vhca_qp *qp, const struct vhca_receive *receive,
 	uint32_t length, struct vhca_sge *sge)
 {
 	struct mlx5_wqe_data_seg seg;
@@ -252,8 +252,7 @@ static struct vhca_answer refused(struct vhca_qp *qp, enum vhca_answer_kind kind
 }
 
 /* A packet comes from the QP that the connection names. */
-static always_inline uint32_t source_of(
-	const struct vhca_qp *qp, const struct vhca_message *message)
+static force_inline uint32_t source_of(const struct vhca_qp *qp, const struct vhca_message *message)
 {
 	return likely(message->qp != qp) ? message->qp->number : qp->set.dest_qp_num;
 }
@@ -327,7 +326,7 @@ static noinline uint8_t scatter_message(struct vhca_qp *qp, const struct vhca_re
 	return syndrome;
 }
 
-static always_inline uint8_t receive_into(struct vhca_qp *qp, const struct vhca_receive *receive,
+static force_inline uint8_t receive_into(struct vhca_qp *qp, const struct vhca_receive *receive,
 	const struct vhca_message *message, bool into_cqe)
 {
 	struct vhca_sge sge;
@@ -339,7 +338,7 @@ static always_inline uint8_t receive_into(struct vhca_qp *qp, const struct vhca_
 	return 0;
 }
 
-static always_inline struct vhca_answer receive_send(
+static force_inline struct vhca_answer receive_send(
 	struct vhca_qp *qp, const struct vhca_message *message)
 {
 	struct vhca_received received = {
@@ -598,7 +597,7 @@ static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *mess
 	vhca_cqe_receive(qp, &received);
 }
 
-static always_inline struct vhca_answer respond(
+static force_inline struct vhca_answer respond(
 	struct vhca_qp *qp, const struct vhca_message *message)
 {
 	switch (message->opcode) {

@@ -51,7 +51,7 @@ static cold bool send_record_wrong(struct vhca_qp *qp, uint32_t record, bool *to
 }
 
 /* Reads the record and sets to work; true where something was wrong with it. */
-static always_inline bool read_send_record(struct vhca_qp *qp)
+static force_inline bool read_send_record(struct vhca_qp *qp)
 {
 	bool told = false;
 	uint32_t record;

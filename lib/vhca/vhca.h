@@ -36,12 +36,10 @@
 #ifndef VHCA_H
 #define VHCA_H
 
-/* Ahead of base.h, whose always_inline would change the attribute of that name in it. */
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-
 #include "base/base.h"
 
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
 #include <pthread.h>
 #include <sys/types.h>
 

@@ -67,7 +67,7 @@ static void count_received(const struct vhca_qp *qp, uint32_t length)
 }
 
 /* As many packets as the path MTU makes of a message, without their headers' bytes. */
-static always_inline void count_message(
+static force_inline void count_message(
 	const struct vhca_qp *qp, const struct vhca_qp *peer, uint32_t length)
 {
 	struct vhca_counters *from = vhca_counters_of(&qp->object);

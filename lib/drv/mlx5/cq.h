@@ -15,14 +15,14 @@
 static_assert(offsetof(struct mlx5_cqe64, op_own) == 63 && sizeof(struct mlx5_cqe64) == 64,
 	"mlx5dv.h's CQE is the PRM's");
 
-static always_inline const struct mlx5_cqe64 *cq_entry(const struct cq *cq, uint32_t index)
+static force_inline const struct mlx5_cqe64 *cq_entry(const struct cq *cq, uint32_t index)
 {
 	return (const struct mlx5_cqe64 *)(const void *)(cq->first +
 		((size_t)(index & cq->mask) << cq->log2_stride));
 }
 
 /* The owner bit of the entry flips with each pass of the ring. */
-static always_inline uint8_t cq_look(
+static force_inline uint8_t cq_look(
 	const struct cq *cq, uint32_t index, const struct mlx5_cqe64 **cqe)
 {
 	uint8_t op_own;
@@ -34,13 +34,13 @@ static always_inline uint8_t cq_look(
 }
 
 /* Nothing there: not written in this pass, or never. */
-static always_inline bool cqe_absent(uint8_t seen)
+static force_inline bool cqe_absent(uint8_t seen)
 {
 	return seen & CQE_NOT_OURS || seen >> 4 == MLX5_CQE_INVALID;
 }
 
 /* Gives the entries before `index` back to the device. */
-static always_inline void cq_consume(struct cq *cq, uint32_t index)
+static force_inline void cq_consume(struct cq *cq, uint32_t index)
 {
 	cq->index = index;
 	cqes_before_record();

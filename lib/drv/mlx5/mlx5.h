@@ -18,9 +18,9 @@
 #ifndef VBN_MLX5_H
 #define VBN_MLX5_H
 
-#include <infiniband/mlx5dv.h> /* ahead of base.h, whose always_inline would change its attribute of that name */
-
 #include "drv/rdma.h"
+
+#include <infiniband/mlx5dv.h>
 
 /* ---- rings ---- */
 
@@ -118,7 +118,7 @@ struct mlx5_queue {
 	struct address peer;
 };
 
-static always_inline struct mlx5_queue *mlx5_queue(struct vbn_queue *queue)
+static force_inline struct mlx5_queue *mlx5_queue(struct vbn_queue *queue)
 {
 	return container_of(queue, struct mlx5_queue, queue);
 }

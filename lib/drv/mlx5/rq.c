@@ -3,7 +3,7 @@
 #include "drv/mlx5/cq.h"
 #include "drv/mlx5/mlx5.h"
 
-static always_inline struct mlx5_wqe_data_seg *rq_wqe(const struct rq *rq, uint16_t index)
+static force_inline struct mlx5_wqe_data_seg *rq_wqe(const struct rq *rq, uint16_t index)
 {
 	return (void *)(rq->wqes + ((size_t)(index & rq->mask) << rq->log2_stride));
 }
@@ -11,7 +11,7 @@ static always_inline struct mlx5_wqe_data_seg *rq_wqe(const struct rq *rq, uint1
 /* Posts bufs until the ring has `depth` of them or the pool is empty. Each WQE's length and key
  * never change, so only the address is written: queue creation wrote the rest. The device reads the
  * record when it needs a receive; there is no doorbell. */
-static always_inline void refill(struct mlx5_queue *mq)
+static force_inline void refill(struct mlx5_queue *mq)
 {
 	struct rq *rq = &mq->rq;
 	struct vbn_pool *pool = rq->pool;
@@ -87,7 +87,7 @@ static cold bool take_other(
 
 /* Hands out up to n messages, as bufs or as events. The receive ring is in order, so a CQE's WQE is
  * the oldest one. */
-static always_inline int take(
+static force_inline int take(
 	struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
 {
 	struct rq *rq = &mq->rq;
@@ -146,7 +146,7 @@ int vbn__rq_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event 
 
 /* With the ring short of bufs nothing may arrive any more, so it is filled even where nothing did.
  */
-static always_inline bool ring_is_short(const struct rq *rq)
+static force_inline bool ring_is_short(const struct rq *rq)
 {
 	return (uint16_t)(rq->head - rq->tail) != rq->depth;
 }

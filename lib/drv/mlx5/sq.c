@@ -26,33 +26,33 @@ static_assert(sizeof(struct write_wqe) <= MLX5_SEND_WQE_BB, "a plain WQE is one 
 
 /* ---- ring ---- */
 
-static always_inline void *sq_wqebb(const struct sq *sq, uint16_t index)
+static force_inline void *sq_wqebb(const struct sq *sq, uint16_t index)
 {
 	return sq->wqes + (size_t)(index & sq->mask) * MLX5_SEND_WQE_BB;
 }
 
 /* The k-th 16 bytes of the WQE at `index`: a WQE that passes the ring's end goes on at its start.
  */
-static always_inline void *sq_segment(const struct sq *sq, uint16_t index, uint32_t k)
+static force_inline void *sq_segment(const struct sq *sq, uint16_t index, uint32_t k)
 {
 	uint32_t at = ((index & sq->mask) * 4 + k) & (sq->mask * 4 + 3);
 
 	return sq->wqes + (size_t)at * 16;
 }
 
-static always_inline uint32_t sq_room(const struct sq *sq)
+static force_inline uint32_t sq_room(const struct sq *sq)
 {
 	return sq->mask + 1 - (uint16_t)(sq->head - sq->tail);
 }
 
-static always_inline uint16_t wqebbs(uint32_t n_segments)
+static force_inline uint16_t wqebbs(uint32_t n_segments)
 {
 	return (uint16_t)((n_segments + 3) / 4);
 }
 
 /* Segments are written as 64-bit words: half the stores, and the parts that never change are one
  * OR. The first word of a control segment is also what the doorbell carries. */
-static always_inline void ctrl_write(void *wqe, __be32 opmod_idx_opcode, __be32 qpn_ds)
+static force_inline void ctrl_write(void *wqe, __be32 opmod_idx_opcode, __be32 qpn_ds)
 {
 	uint64_t *ctrl = wqe;
 
@@ -62,7 +62,7 @@ static always_inline void ctrl_write(void *wqe, __be32 opmod_idx_opcode, __be32 
 	ctrl[1] = 0; /* no flags, no immediate */
 }
 
-static always_inline void data_write(void *seg, uint32_t len, __be32 lkey, const void *addr)
+static force_inline void data_write(void *seg, uint32_t len, __be32 lkey, const void *addr)
 {
 	uint64_t *data = seg;
 
@@ -70,7 +70,7 @@ static always_inline void data_write(void *seg, uint32_t len, __be32 lkey, const
 	data[1] = (be_force uint64_t)be64((uintptr_t)addr);
 }
 
-static always_inline void remote_write(void *seg, const struct vbn_remote *remote)
+static force_inline void remote_write(void *seg, const struct vbn_remote *remote)
 {
 	uint64_t *words = seg;
 
@@ -79,13 +79,13 @@ static always_inline void remote_write(void *seg, const struct vbn_remote *remot
 }
 
 /* Index and opcode as a number that the next WQE's is 0x100 more than. */
-static always_inline uint32_t idx_opcode(uint16_t index, uint8_t opcode)
+static force_inline uint32_t idx_opcode(uint16_t index, uint8_t opcode)
 {
 	return (uint32_t)index << 8 | opcode;
 }
 
 /* The newest WQE asks for a CQE. It has not been rung yet, so it is still ours to change. */
-static always_inline void sq_signal_last(struct mlx5_queue *mq)
+static force_inline void sq_signal_last(struct mlx5_queue *mq)
 {
 	struct mlx5_wqe_ctrl_seg *ctrl = sq_wqebb(&mq->sq, mq->sq.last);
 
@@ -121,7 +121,7 @@ static void event_fill(struct mlx5_queue *mq, uint16_t index, struct vbn_buf *bu
 /* Releases the slots before `end` that have not been: bufs go home, or back to the caller by
  * events[]. Stops at one that needs an event when there is no more room for it. Returns the events
  * filled. */
-static always_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_status status,
+static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_status status,
 	struct vbn_event *events, int n)
 {
 	struct sq *sq = &mq->sq;
@@ -168,7 +168,7 @@ int vbn__sq_release(struct mlx5_queue *mq, uint16_t end, enum vbn_status status,
 }
 
 /* One CQE completes its WQE and all before it. A WQE of several WQEBBs is named by its first. */
-static always_inline void sq_completed(struct sq *sq, uint16_t index)
+static force_inline void sq_completed(struct sq *sq, uint16_t index)
 {
 	index++;
 	while (unlikely(index != sq->head && sq->slots[index & sq->mask] & SLOT_FURTHER))
@@ -220,7 +220,7 @@ fast_path int vbn__sq_reap(struct mlx5_queue *mq, struct vbn_event *events, int 
 /* ---- stage ---- */
 
 /* Room for n WQEBBs, or as many as there are once what has completed is out of the way. */
-static always_inline int sq_reserve(struct mlx5_queue *mq, int n)
+static force_inline int sq_reserve(struct mlx5_queue *mq, int n)
 {
 	uint32_t room = sq_room(&mq->sq);
 
@@ -298,7 +298,7 @@ static uintptr_t slot_of(const struct sq *sq, struct vbn_buf *buf)
 }
 
 /* Closes a WQE of `n_segments` at head. */
-static always_inline void sq_advance(struct mlx5_queue *mq, uint32_t n_segments, uintptr_t slot)
+static force_inline void sq_advance(struct mlx5_queue *mq, uint32_t n_segments, uintptr_t slot)
 {
 	struct sq *sq = &mq->sq;
 	uint16_t n = wqebbs(n_segments);
@@ -355,7 +355,7 @@ static int stage_any(struct mlx5_queue *mq, struct vbn_buf *buf, const struct vb
 /* Stages plain bufs from head on, no more than until the next WQE that must ask for a CQE and not
  * past the ring's end, so that slots and WQEs are walked by pointers. Returns how many. It is a
  * function of its own so that the loop has the registers to itself. */
-static always_inline int stage_plain(struct mlx5_queue *mq, struct vbn_buf **bufs,
+static force_inline int stage_plain(struct mlx5_queue *mq, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, int n, const bool inlining)
 {
 	struct sq *sq = &mq->sq;
@@ -411,7 +411,7 @@ static noinline fast_path int plain_writes_inlining(
 	return stage_plain(mq, bufs, remotes, n, true);
 }
 
-static always_inline int plain_run(struct mlx5_queue *mq, struct vbn_buf **bufs,
+static force_inline int plain_run(struct mlx5_queue *mq, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, int n, const bool inlining)
 {
 	if (remotes)
@@ -421,7 +421,7 @@ static always_inline int plain_run(struct mlx5_queue *mq, struct vbn_buf **bufs,
 }
 
 /* The template that every kind of send is made of. */
-static always_inline int stage(struct mlx5_queue *mq, struct vbn_buf **bufs,
+static force_inline int stage(struct mlx5_queue *mq, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, int n, const bool inlining)
 {
 	struct sq *sq = &mq->sq;
@@ -479,7 +479,7 @@ fast_path int vbn__sq_write_inlining(
 }
 
 /* memcpy() for the few bytes of an inline message: no call, and no byte past either end. */
-static always_inline void copy_few(uint8_t *to, const uint8_t *from, size_t len)
+static force_inline void copy_few(uint8_t *to, const uint8_t *from, size_t len)
 {
 	if (len >= 16) {
 		size_t at = 0;
