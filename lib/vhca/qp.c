@@ -90,7 +90,7 @@ static void qp_init(struct vhca_qp *qp, const struct vhca_qp_attr *attr, struct 
 	qp->state = IBV_QPS_RESET;
 	qp->uidx = attr->uidx & 0xffffff;
 	qp->rq = vhca_pointer(attr->buf);
-	qp->sq = qp->rq + rq_bytes(attr);
+	qp->sq = vhca_pointer(attr->buf + rq_bytes(attr));
 	qp->sq_mask = attr->sq_wqe_count ? attr->sq_wqe_count - 1 : 0;
 	qp->rq_mask = attr->rq_wqe_count ? attr->rq_wqe_count - 1 : 0;
 	qp->log2_rq_stride = attr->rq_wqe_shift;
