@@ -57,6 +57,7 @@ static struct {
 	/* the control thread's own */
 	struct watch *watches;
 	struct policy policy;
+	void (*at_stop)(void);
 } control = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local bool on_control_thread;
@@ -251,12 +252,29 @@ int vbn__control_start(void)
 	return 0;
 }
 
+void vbn__control_at_stop(void (*fn)(void))
+{
+	control.at_stop = fn;
+}
+
+static int run_at_stop(void *arg)
+{
+	void (*fn)(void) = control.at_stop;
+
+	(void)arg;
+	control.at_stop = NULL;
+	if (fn)
+		fn();
+	return 0;
+}
+
 void vbn__control_stop(void)
 {
 	struct watch *watch;
 
 	if (!is_open())
 		return;
+	vbn__control_call(-1, run_at_stop, NULL);
 	pthread_mutex_lock(&control.lock);
 	control.open = false;
 	wake();

@@ -33,6 +33,10 @@ int vbn__control_call(int node, int (*fn)(void *arg), void *arg);
 int vbn__control_watch(int fd, void (*fn)(int fd, void *arg), void *arg);
 void vbn__control_unwatch(int fd);
 
+/* Runs fn on the control thread before it ends, once: for the room that keeps descriptors of its own
+ * there. On the control thread. */
+void vbn__control_at_stop(void (*fn)(void));
+
 /* Pins the control thread to the lowest core it may use that is not taken; unpinned where none is
  * left, or none is taken. */
 void vbn__control_keep_off(const cpu_set_t *taken);
