@@ -1,0 +1,162 @@
+/* mini.h - compressed completions: a session of mini CQEs, and the completions it stands for
+ *
+ * A device that compresses writes one CQE, the title, for a run of completions that differ in
+ * little, and behind it arrays of 8 mini CQEs with what differs. Of n completions whose title is
+ * at index T of the ring, array 0 lies at T + 1, array k at T + 8k, and the entry after the session
+ * at T + n. The title has n in the place of its byte count; the rest of it holds for all n, and the
+ * WQE counter of receives goes up by one from it.
+ *
+ * The device writes no other slot between T and T + n, and an array's bytes are no entry. A slot
+ * that a session covers is therefore marked invalid once taken: otherwise what an earlier pass left
+ * there would be taken for an entry two passes on, when the owner bit is the same again.
+ *
+ * Layouts: "Compressed CQEs" in NVIDIA's Adapters Programmer's Reference Manual. The enhanced form,
+ * with an iteration count in each array, cannot be asked for by mlx5dv.
+ */
+#ifndef VBN_MLX5_MINI_H
+#define VBN_MLX5_MINI_H
+
+#include "drv/mlx5/cq.h"
+
+enum {
+	MINI_CQES = 8,   /* of an array */
+	MINI_LEAST = 2,  /* completions of a session: with one, its array would lie behind it */
+	MINI_DONE = 0xf0 /* the opcode of an entry that is none, whichever its owner bit */
+};
+static_assert(MINI_DONE >> 4 == MLX5_CQE_INVALID, "a slot that was taken is absent");
+
+/* What a mini CQE says, in host order. `info` depends on the CQ's format: the receive hash; the
+ * checksum above a stride index; of a requester's session the WQE counter above its opcode. */
+struct completion {
+	uint32_t len;
+	uint32_t info;
+};
+static_assert(sizeof(struct completion) * MINI_CQES == sizeof(struct mlx5_cqe64),
+	"an array takes one slot");
+
+static force_inline uint32_t completion_hash(const struct completion *completion)
+{
+	return completion->info;
+}
+
+static force_inline uint16_t completion_checksum(const struct completion *completion)
+{
+	return (uint16_t)(completion->info >> 16);
+}
+
+static force_inline uint16_t completion_stride(const struct completion *completion)
+{
+	return (uint16_t)completion->info;
+}
+
+/* Of a requester's session. */
+static force_inline uint16_t completion_wqe(const struct completion *completion)
+{
+	return (uint16_t)(completion->info >> 16);
+}
+
+static force_inline uint8_t completion_opcode(const struct completion *completion)
+{
+	return (uint8_t)(completion->info >> 8);
+}
+
+/* Reads the 8 mini CQEs of one array. All decoders yield the same. */
+typedef void mini_decode(const void *array, struct completion *completions);
+
+struct mini_decoder {
+	const char *name; /* "avx2", for reports */
+	mini_decode *decode;
+};
+
+/* The reference. */
+extern const struct mini_decoder vbn__mini_scalar;
+
+/* The fastest that this CPU runs. */
+const struct mini_decoder *vbn__mini_decoder(void);
+
+/* The session under way on a CQ. All zero but its decoder: none is. */
+struct session {
+	/* line 0: of the array that is being taken */
+	struct completion decoded[MINI_CQES];
+	/* line 1 */
+	uint32_t first; /* index of the title */
+	uint32_t n;
+	uint32_t taken;
+	mini_decode *decode;
+	const struct mini_decoder *decoder;
+};
+
+/* Completions that are decoded and not taken; 0 where no session is under way. */
+static force_inline uint32_t session_ready(const struct session *session)
+{
+	uint32_t taken = session->taken;
+
+	return min(session->n, (taken | (MINI_CQES - 1)) + 1) - taken;
+}
+
+/* The next one; session_ready() lie side by side. */
+static force_inline const struct completion *session_next(const struct session *session)
+{
+	return &session->decoded[session->taken & (MINI_CQES - 1)];
+}
+
+/* Whether what cq_look() saw is a title. */
+static force_inline bool is_title(uint8_t seen)
+{
+	return (seen & CQE_FORMAT) == CQE_COMPRESSED && !cqe_absent(seen);
+}
+
+/* Begins the session with the title at `index`; none is under way. `most` is how many completions
+ * it can have, at most the ring's. False: it says another number, and is not to be believed. */
+static force_inline bool session_begin(
+	struct session *session, const struct cq *cq, uint32_t index, uint32_t most)
+{
+	uint32_t n = from_be32(load_once(&cq_entry(cq, index)->byte_cnt));
+
+	if (unlikely(n < MINI_LEAST || n > most))
+		return false;
+	session->first = index;
+	session->n = n;
+	session->taken = 0;
+	session->decode(cq_entry(cq, index + 1), session->decoded);
+	return true;
+}
+
+/* The slots of completions that have been taken. */
+static force_inline void slots_done(const struct cq *cq, uint32_t index, uint32_t n)
+{
+	const size_t stride = (size_t)1 << cq->log2_stride;
+	const uint32_t until_end = cq->mask + 1 - (index & cq->mask);
+	uint8_t *op_own = cq->first + ((size_t)(index & cq->mask) << cq->log2_stride) +
+		offsetof(struct mlx5_cqe64, op_own);
+
+	if (unlikely(n > until_end)) {
+		for (uint32_t i = 0; i < n; i++)
+			store_once(
+				&cq->first[((size_t)((index + i) & cq->mask) << cq->log2_stride) +
+					offsetof(struct mlx5_cqe64, op_own)],
+				MINI_DONE);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++, op_own += stride)
+		store_once(op_own, MINI_DONE);
+}
+
+/* n of session_ready() have been taken. The caller gives the slots back to the device when the
+ * whole session has been, and not before: arrays to come lie in them. */
+static force_inline void session_take(struct session *session, const struct cq *cq, uint32_t n)
+{
+	slots_done(cq, session->first + session->taken, n);
+	session->taken += n;
+	if (session->taken != session->n && !(session->taken & (MINI_CQES - 1)))
+		session->decode(cq_entry(cq, session->first + session->taken), session->decoded);
+}
+
+/* The index that the device may be told of: nothing before it is needed any more. `index` is the
+ * next entry's. */
+static force_inline uint32_t session_consumed(const struct session *session, uint32_t index)
+{
+	return session->taken == session->n ? index : session->first;
+}
+
+#endif
