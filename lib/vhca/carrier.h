@@ -23,6 +23,7 @@ struct vhca_carrier {
 
 struct vhca_carrier_ops {
 	const char *name;
+	bool frames; /* it makes the headers itself: what a route says beyond addresses is sent */
 	/* NULL after a sentence. It may change the device's address before anyone has seen it. */
 	struct vhca_carrier *(*create)(struct vhca_device *device, const char *argument);
 	void (*destroy)(struct vhca_carrier *carrier);

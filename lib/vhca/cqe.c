@@ -10,6 +10,7 @@ enum {
 	MINI_CQES = 8,  /* to an array, which takes a slot */
 	MAX_SESSION = 64,
 	COMPRESSED = 3 << 2, /* in op_own's format */
+	VLAN_PRESENT = 1,    /* in l4_hdr_type_etc */
 };
 
 /* A CQE but for its last word, which makes it the program's. */
@@ -207,7 +208,8 @@ static bool session_fits(const struct vhca_cq *cq, const struct body *body, uint
 
 	return cq->held < MAX_SESSION &&
 		wqe_counter == (uint16_t)(cq->session->wqe_counter + cq->held) &&
-		cqe->sop_drop_qpn == title->sop_drop_qpn && cqe->flags_rqpn == title->flags_rqpn;
+		cqe->sop_drop_qpn == title->sop_drop_qpn && cqe->flags_rqpn == title->flags_rqpn &&
+		cqe->vlan_info == title->vlan_info;
 }
 
 /* Takes a plain receive into the session, or ends it and says false. An armed CQ tells of each CQE
@@ -327,6 +329,8 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	__builtin_prefetch(
 		cq->buf + ((size_t)((cq->pi + CQES_AHEAD) & cq->mask) << cq->log2_size), 1);
 	body.cqe.flags_rqpn = be32(received->source_qpn);
+	body.cqe.l4_hdr_type_etc = received->tag ? VLAN_PRESENT : 0;
+	body.cqe.vlan_info = be16(received->tag);
 	body.cqe.srqn_uidx = be32(qp->uidx);
 	body.cqe.imm_inval_pkey = received->imm;
 	body.cqe.byte_cnt = be32(received->length);

@@ -4,7 +4,6 @@
 #include "vhca/pcap.h"
 #include "vhca/trace.h"
 
-#include <arpa/inet.h>
 #include <rdma/mlx5-abi.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,21 +15,18 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* ---- addresses ---- */
 
-/* The options' address, then `index` more; IPv4 is mapped into IPv6. */
-static void port_address(const char *text, int index, uint8_t address[16])
+/* An address of the options, or the one that is `index` further. */
+static struct vhca_address address_of(const struct vhca_address *first, int index)
 {
+	struct vhca_address address = *first;
 	uint32_t carry = (uint32_t)index;
 
-	memset(address, 0, 16);
-	if (inet_pton(AF_INET, text, address + 12) == 1)
-		address[10] = address[11] = 0xff;
-	else if (inet_pton(AF_INET6, text, address) != 1)
-		memcpy(address, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1", 16);
 	for (int i = 15; carry && i > 11; i--) {
-		carry += address[i];
-		address[i] = (uint8_t)carry;
+		carry += address.raw[i];
+		address.raw[i] = (uint8_t)carry;
 		carry >>= 8;
 	}
+	return address;
 }
 
 /* A locally administered MAC made of the address, so that each port of a network has its own. */
@@ -56,22 +52,55 @@ static void link_local(const uint8_t mac[6], uint8_t gid[16])
 	memcpy(gid + 13, mac + 3, 3);
 }
 
-static void set_gids(struct vhca_device *device, const uint8_t address[16])
+void vhca_device_identify(struct vhca_device *device, const uint8_t mac[6], bool host)
 {
-	uint8_t mac[6], local[16];
+	uint8_t local[16];
 
-	memcpy(device->address, address, 16);
-	port_mac(address, mac);
 	link_local(mac, local);
 	memcpy(&device->node_guid, local + 8, 8);
 	device->node_guid = be64toh(device->node_guid);
-	for (uint8_t i = 0; i < 4; i++) {
-		memcpy(device->gids[i].raw, i < 2 ? local : address, 16);
-		device->gids[i].type = i & 1;
+	for (uint8_t type = 0; type < 2; type++) {
+		device->gids[type] = (struct vhca_gid){.type = type, .host = host};
+		memcpy(device->gids[type].raw, local, 16);
 	}
 }
 
-struct vhca_device *vhca_find_device(const uint8_t gid[16])
+static void set_address(struct vhca_device *device, uint32_t at, const struct vhca_address *address)
+{
+	for (uint8_t type = 0; type < 2; type++) {
+		device->gids[at + type] = (struct vhca_gid){
+			.type = type, .vlan = address->vlan, .prefix = address->prefix};
+		memcpy(device->gids[at + type].raw, address->raw, 16);
+	}
+}
+
+/* The first one is the port's, of which its MAC is made. */
+static void set_first(struct vhca_device *device, const struct vhca_address *address)
+{
+	uint8_t mac[6];
+
+	memcpy(device->address, address->raw, 16);
+	port_mac(address->raw, mac);
+	vhca_device_identify(device, mac, false);
+	set_address(device, 2, address);
+}
+
+static void set_addresses(struct vhca_device *device, const struct vhca_options *options)
+{
+	for (uint32_t i = 0; i < options->n_addresses; i++) {
+		struct vhca_address address = address_of(&options->addresses[i], device->index);
+
+		if (i)
+			set_address(device, 2 + 2 * i, &address);
+		else
+			set_first(device, &address);
+	}
+	for (uint32_t i = 0; i < options->n_gateways; i++)
+		memcpy(device->gateways[i], options->gateways[i].raw, 16);
+	device->n_gateways = options->n_gateways;
+}
+
+struct vhca_device *vhca_find_device(const uint8_t gid[16], uint16_t vlan)
 {
 	static const uint8_t empty_entry[16];
 
@@ -79,9 +108,17 @@ struct vhca_device *vhca_find_device(const uint8_t gid[16])
 		return NULL;
 	for (int d = 0; d < n_devices; d++)
 		for (size_t i = 0; i < VHCA_N_GIDS; i++)
-			if (!memcmp(devices[d].gids[i].raw, gid, 16))
+			if (!memcmp(devices[d].gids[i].raw, gid, 16) &&
+				devices[d].gids[i].vlan == vlan)
 				return &devices[d];
 	return NULL;
+}
+
+struct vhca_device *vhca_find_peer_device(const struct vhca_qp *qp)
+{
+	const struct vhca_gid *source = &qp->object.context->device->gids[qp->sgid_index];
+
+	return vhca_find_device(qp->set.ah_attr.grh.dgid.raw, source->vlan);
 }
 
 /* ---- devices ---- */
@@ -93,7 +130,10 @@ void vhca_device_address(const struct vhca_device *device, uint8_t address[16])
 
 void vhca_device_move(struct vhca_device *device, const uint8_t address[16])
 {
-	set_gids(device, address);
+	struct vhca_address moved = {.prefix = 0};
+
+	memcpy(moved.raw, address, 16);
+	set_first(device, &moved);
 }
 
 static const struct vhca_wire_ops *const wires[] = {
@@ -121,7 +161,6 @@ static struct vhca_wire *make_wire(struct vhca_device *device, const char *text)
 static int make_device(int index, const struct vhca_options *options)
 {
 	struct vhca_device *device = &devices[index];
-	uint8_t address[16];
 
 	device->index = index;
 	memcpy(device->name, "mlx5_00", 8);
@@ -139,8 +178,7 @@ static int make_device(int index, const struct vhca_options *options)
 	device->mtu = IBV_MTU_256;
 	while (device->mtu < IBV_MTU_4096 && (128 << device->mtu) < device->options->mtu)
 		device->mtu++;
-	port_address(options->address, index, address);
-	set_gids(device, address);
+	set_addresses(device, options);
 	if (vhca_tables_create(device))
 		return -ENOMEM;
 	device->wire = make_wire(device, options->wire);

@@ -322,7 +322,21 @@ int vhca_address_check(
 struct vhca_page *vhca_page_find(struct vhca_context *context, uint32_t number);
 struct vhca_qp *vhca_find_qp(struct vhca_device *device, uint32_t number);
 struct vhca_cq *vhca_find_cq(struct vhca_device *device, uint32_t number);
-struct vhca_device *vhca_find_device(const uint8_t gid[16]);
+/* NULL: none of this process has that GID on that VLAN. */
+struct vhca_device *vhca_find_device(const uint8_t gid[16], uint16_t vlan);
+/* The device of the GID that a connected QP leads to, on the VLAN of its own. */
+struct vhca_device *vhca_find_peer_device(const struct vhca_qp *qp);
+
+/* Of a UD WQE's address vector: the source GID, and what becomes the priority of a tag. */
+static inline uint32_t vhca_av_gid(const struct mlx5_wqe_av *av)
+{
+	return from_be32(av->grh_gid_fl) >> 20 & 0xff;
+}
+
+static inline uint8_t vhca_av_sl(const struct mlx5_wqe_av *av)
+{
+	return av->stat_rate_sl >> 1 & 7;
+}
 
 static force_inline struct vhca_mr *vhca_find_mr(const struct vhca_tables *tables, uint32_t key)
 {
@@ -495,6 +509,7 @@ struct vhca_received {
 	__be32 imm;
 	uint32_t source_qpn; /* and, of a datagram, its kind and that there is a GRH, as
 				flags_rqpn has it */
+	uint16_t tag;        /* of a datagram in a frame with one */
 	bool solicited;
 	const struct vhca_message
 		*inlined; /* its data goes into the CQE; NULL: it has gone to memory */
@@ -544,6 +559,8 @@ void vhca_flow_end(struct vhca_qp *qp);
 void vhca_device_address(const struct vhca_device *device, uint8_t address[16]);
 /* It has another one, with GIDs made of it: before any program has seen it. */
 void vhca_device_move(struct vhca_device *device, const uint8_t address[16]);
+/* Its MAC: node GUID, and the link-local GIDs at 0 and 1, which the host answers for or not. */
+void vhca_device_identify(struct vhca_device *device, const uint8_t mac[6], bool host);
 
 /* ---- late.c ---- */
 

@@ -16,6 +16,12 @@ static void init_lists(struct vhca_flow *flow)
 
 static struct vhca_flow *flow_create(struct vhca_packet_wire *wire, struct vhca_qp *qp)
 {
+	const struct ibv_ah_attr *to = &qp->set.ah_attr;
+	struct vhca_path path = {.gid = to->grh.dgid.raw,
+		.qpn = qp->number,
+		.sgid_index = (uint8_t)qp->sgid_index,
+		.sl = to->sl & 7,
+		.traffic_class = to->grh.traffic_class};
 	struct vhca_flow *flow = calloc(1, sizeof(*flow));
 
 	if (!flow)
@@ -23,7 +29,7 @@ static struct vhca_flow *flow_create(struct vhca_packet_wire *wire, struct vhca_
 	flow->qp = qp;
 	flow->wire = wire;
 	flow->mtu = 128u << qp->set.path_mtu;
-	if (!vhca_wire_route(wire, qp->set.ah_attr.grh.dgid.raw, qp->number, &flow->route))
+	if (!vhca_wire_route(wire, &path, &flow->route))
 		goto no_route;
 	if (qp->type == IBV_QPT_RC) {
 		flow->requests = calloc(VHCA_FLOW_REQUESTS, sizeof(*flow->requests));

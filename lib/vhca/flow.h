@@ -137,8 +137,24 @@ void vhca_flow_acknowledge(struct vhca_flow *flow);
 
 /* ---- wire_packet.c ---- */
 
-/* Where a GID is to be found; false: not on this wire. */
-bool vhca_wire_route(const struct vhca_packet_wire *wire, const uint8_t gid[16], uint32_t qpn,
+/* How a QP reaches another, as an address vector says it. */
+struct vhca_path {
+	const uint8_t *gid; /* the other's */
+	uint32_t qpn;       /* the own one */
+	uint8_t sgid_index, sl, traffic_class;
+};
+
+static inline struct vhca_path vhca_path_of_av(const struct mlx5_wqe_av *av, uint32_t qpn)
+{
+	return (struct vhca_path){.gid = av->rgid,
+		.qpn = qpn,
+		.sgid_index = (uint8_t)vhca_av_gid(av),
+		.sl = vhca_av_sl(av),
+		.traffic_class = av->tclass};
+}
+
+/* False: there is no way on this wire. */
+bool vhca_wire_route(const struct vhca_packet_wire *wire, const struct vhca_path *path,
 	struct vhca_route *route);
 
 /* Writes the headers of `packet` to a flow's peer; where its payload goes, or NULL: it cannot

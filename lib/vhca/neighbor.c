@@ -4,12 +4,11 @@
 
 #include "vhca/neighbor.h"
 
-#include "vhca/packet.h"
+#include "vhca/route.h"
 
 enum {
 	ASK_AGAIN_NS = 100 * 1000 * 1000,
 	TYPE_ARP = 0x0806,
-	TYPE_IPV6 = 0x86dd,
 	ARP_REQUEST = 1,
 	ARP_REPLY,
 	NEXT_ICMPV6 = 58,
@@ -52,41 +51,57 @@ static_assert(sizeof(struct discovery) == VHCA_NEIGHBOR_FRAME, "a discovery fram
 
 /* ---- the table ---- */
 
-static struct vhca_neighbor *find(struct vhca_neighbors *neighbors, const uint8_t address[16])
+static struct vhca_neighbor *find(
+	struct vhca_neighbors *neighbors, const uint8_t address[16], uint16_t vlan)
 {
 	for (uint32_t i = 0; i < VHCA_N_NEIGHBORS; i++)
-		if (!memcmp(neighbors->neighbor[i].address, address, 16))
+		if (!memcmp(neighbors->neighbor[i].address, address, 16) &&
+			neighbors->neighbor[i].vlan == vlan)
 			return &neighbors->neighbor[i];
 	return NULL;
 }
 
 static struct vhca_neighbor *find_or_make(
-	struct vhca_neighbors *neighbors, const uint8_t address[16])
+	struct vhca_neighbors *neighbors, const uint8_t address[16], uint16_t vlan)
 {
-	struct vhca_neighbor *neighbor = find(neighbors, address);
+	struct vhca_neighbor *neighbor = find(neighbors, address, vlan);
 
 	if (neighbor)
 		return neighbor;
 	neighbor = &neighbors->neighbor[neighbors->next++ % VHCA_N_NEIGHBORS];
-	*neighbor = (struct vhca_neighbor){.known = false};
+	*neighbor = (struct vhca_neighbor){.vlan = vlan};
 	memcpy(neighbor->address, address, 16);
 	return neighbor;
 }
 
-const uint8_t *vhca_neighbor_find(struct vhca_neighbors *neighbors, const uint8_t address[16])
+const uint8_t *vhca_neighbor_find(
+	struct vhca_neighbors *neighbors, const uint8_t address[16], uint16_t vlan)
 {
-	struct vhca_neighbor *neighbor = find(neighbors, address);
+	struct vhca_neighbor *neighbor = find(neighbors, address, vlan);
 
 	return neighbor && neighbor->known ? neighbor->mac : NULL;
 }
 
-void vhca_neighbor_learn(
-	struct vhca_neighbors *neighbors, const uint8_t address[16], const uint8_t mac[VHCA_MAC])
+void vhca_neighbor_learn(struct vhca_neighbors *neighbors, const uint8_t address[16], uint16_t vlan,
+	const uint8_t mac[VHCA_MAC])
 {
-	struct vhca_neighbor *neighbor = find_or_make(neighbors, address);
+	struct vhca_neighbor *neighbor = find_or_make(neighbors, address, vlan);
 
 	neighbor->known = true;
 	memcpy(neighbor->mac, mac, VHCA_MAC);
+}
+
+/* An address that nobody else answers for. */
+static bool is_own(const struct vhca_neighbors *neighbors, const uint8_t address[16], uint16_t vlan)
+{
+	static const uint8_t none[16];
+
+	if (!memcmp(address, none, 16))
+		return false;
+	for (uint32_t i = 0; i < VHCA_N_GIDS; i++)
+		if (!memcmp(neighbors->gids[i].raw, address, 16) && neighbors->gids[i].vlan == vlan)
+			return !neighbors->gids[i].host;
+	return false;
 }
 
 static void map_ipv4(const uint8_t ipv4[4], uint8_t address[16])
@@ -99,12 +114,12 @@ static void map_ipv4(const uint8_t ipv4[4], uint8_t address[16])
 /* ---- ARP ---- */
 
 static size_t make_arp(const struct vhca_neighbors *neighbors, uint16_t operation,
-	const uint8_t *mac, const uint8_t target[4], uint8_t *frame)
+	const uint8_t source[4], const uint8_t *mac, const uint8_t target[4], uint8_t *frame)
 {
 	struct arp arp = {
 		.ethernet.type = be16(TYPE_ARP),
 		.hardware = be16(1),
-		.protocol = be16(0x0800),
+		.protocol = be16(VHCA_TYPE_IPV4),
 		.hardware_size = VHCA_MAC,
 		.protocol_size = 4,
 		.operation = be16(operation),
@@ -117,30 +132,35 @@ static size_t make_arp(const struct vhca_neighbors *neighbors, uint16_t operatio
 	}
 	memcpy(arp.ethernet.source, neighbors->mac, VHCA_MAC);
 	memcpy(arp.sender_mac, neighbors->mac, VHCA_MAC);
-	memcpy(arp.sender, neighbors->address + 12, 4);
+	memcpy(arp.sender, source, 4);
 	memcpy(arp.target, target, 4);
 	memcpy(frame, &arp, sizeof(arp));
 	return sizeof(arp);
 }
 
-static size_t heard_arp(
-	struct vhca_neighbors *neighbors, const uint8_t *frame, size_t size, uint8_t *answer)
+static size_t heard_arp(struct vhca_neighbors *neighbors, uint16_t vlan, const uint8_t *frame,
+	size_t size, uint8_t *answer)
 {
-	uint8_t sender[16];
+	uint8_t sender[16], target[16];
 	struct arp arp;
 
 	if (size < sizeof(arp))
 		return 0;
 	memcpy(&arp, frame, sizeof(arp));
-	if (from_be16(arp.hardware) != 1 || from_be16(arp.protocol) != 0x0800 ||
-		arp.hardware_size != VHCA_MAC || arp.protocol_size != 4 ||
-		!vhca_is_ipv4(neighbors->address) || memcmp(arp.target, neighbors->address + 12, 4))
+	if (from_be16(arp.hardware) != 1 || from_be16(arp.protocol) != VHCA_TYPE_IPV4 ||
+		arp.hardware_size != VHCA_MAC || arp.protocol_size != 4)
 		return 0;
 	map_ipv4(arp.sender, sender);
-	vhca_neighbor_learn(neighbors, sender, arp.sender_mac);
-	if (from_be16(arp.operation) != ARP_REQUEST)
+	map_ipv4(arp.target, target);
+	if (from_be16(arp.operation) != ARP_REQUEST) {
+		if (!memcmp(arp.target_mac, neighbors->mac, VHCA_MAC))
+			vhca_neighbor_learn(neighbors, sender, vlan, arp.sender_mac);
 		return 0;
-	return make_arp(neighbors, ARP_REPLY, arp.sender_mac, arp.sender, answer);
+	}
+	if (!is_own(neighbors, target, vlan))
+		return 0;
+	vhca_neighbor_learn(neighbors, sender, vlan, arp.sender_mac);
+	return make_arp(neighbors, ARP_REPLY, arp.target, arp.sender_mac, arp.sender, answer);
 }
 
 /* ---- IPv6 neighbor discovery ---- */
@@ -165,11 +185,11 @@ static uint16_t checksum(const struct discovery *discovery)
 }
 
 static size_t make_discovery(const struct vhca_neighbors *neighbors, uint8_t type,
-	const uint8_t mac[VHCA_MAC], const uint8_t dest[16], const uint8_t target[16],
-	uint8_t *frame)
+	const uint8_t mac[VHCA_MAC], const uint8_t source[16], const uint8_t dest[16],
+	const uint8_t target[16], uint8_t *frame)
 {
 	struct discovery discovery = {
-		.ethernet.type = be16(TYPE_IPV6),
+		.ethernet.type = be16(VHCA_TYPE_IPV6),
 		.version = {0x60},
 		.length = be16(DISCOVERY),
 		.next = NEXT_ICMPV6,
@@ -182,7 +202,7 @@ static size_t make_discovery(const struct vhca_neighbors *neighbors, uint8_t typ
 
 	memcpy(discovery.ethernet.dest, mac, VHCA_MAC);
 	memcpy(discovery.ethernet.source, neighbors->mac, VHCA_MAC);
-	memcpy(discovery.source, neighbors->address, 16);
+	memcpy(discovery.source, source, 16);
 	memcpy(discovery.dest, dest, 16);
 	memcpy(discovery.target, target, 16);
 	memcpy(discovery.mac, neighbors->mac, VHCA_MAC);
@@ -192,18 +212,18 @@ static size_t make_discovery(const struct vhca_neighbors *neighbors, uint8_t typ
 }
 
 /* To the group that every owner of such an address listens to. */
-static size_t solicit(
-	const struct vhca_neighbors *neighbors, const uint8_t target[16], uint8_t *frame)
+static size_t solicit(const struct vhca_neighbors *neighbors, const uint8_t source[16],
+	const uint8_t target[16], uint8_t *frame)
 {
 	uint8_t group[16] = {
 		0xff, 0x02, [11] = 0x01, [12] = 0xff, target[13], target[14], target[15]};
 	uint8_t mac[VHCA_MAC] = {0x33, 0x33, 0xff, target[13], target[14], target[15]};
 
-	return make_discovery(neighbors, SOLICITATION, mac, group, target, frame);
+	return make_discovery(neighbors, SOLICITATION, mac, source, group, target, frame);
 }
 
-static size_t heard_discovery(
-	struct vhca_neighbors *neighbors, const uint8_t *frame, size_t size, uint8_t *answer)
+static size_t heard_discovery(struct vhca_neighbors *neighbors, uint16_t vlan, const uint8_t *frame,
+	size_t size, uint8_t *answer)
 {
 	static const uint8_t nobody[16];
 	struct discovery heard = {.option = 0};
@@ -215,33 +235,33 @@ static size_t heard_discovery(
 		!memcmp(heard.source, nobody, 16))
 		return 0;
 	if (heard.type == ADVERTISEMENT && heard.option == TARGET_OPTION)
-		vhca_neighbor_learn(neighbors, heard.target, heard.mac);
-	if (heard.type != SOLICITATION || memcmp(heard.target, neighbors->address, 16))
+		vhca_neighbor_learn(neighbors, heard.target, vlan, heard.mac);
+	if (heard.type != SOLICITATION || !is_own(neighbors, heard.target, vlan))
 		return 0;
 	if (heard.option == SOURCE_OPTION)
-		vhca_neighbor_learn(neighbors, heard.source, heard.mac);
-	return make_discovery(neighbors, ADVERTISEMENT, heard.ethernet.source, heard.source,
-		neighbors->address, answer);
+		vhca_neighbor_learn(neighbors, heard.source, vlan, heard.mac);
+	return make_discovery(neighbors, ADVERTISEMENT, heard.ethernet.source, heard.target,
+		heard.source, heard.target, answer);
 }
 
 /* ---- both ---- */
 
-size_t vhca_neighbor_ask(
-	struct vhca_neighbors *neighbors, const uint8_t address[16], uint8_t *frame)
+size_t vhca_neighbor_ask(struct vhca_neighbors *neighbors, const uint8_t source[16],
+	const uint8_t address[16], uint16_t vlan, uint8_t *frame)
 {
-	struct vhca_neighbor *neighbor = find_or_make(neighbors, address);
+	struct vhca_neighbor *neighbor = find_or_make(neighbors, address, vlan);
 	uint64_t now = clock_ns();
 
 	if (neighbor->asked && now - neighbor->asked < ASK_AGAIN_NS)
 		return 0;
 	neighbor->asked = now;
 	if (vhca_is_ipv4(address))
-		return make_arp(neighbors, ARP_REQUEST, NULL, address + 12, frame);
-	return solicit(neighbors, address, frame);
+		return make_arp(neighbors, ARP_REQUEST, source + 12, NULL, address + 12, frame);
+	return solicit(neighbors, source, address, frame);
 }
 
-size_t vhca_neighbor_heard(
-	struct vhca_neighbors *neighbors, const uint8_t *frame, size_t size, uint8_t *answer)
+size_t vhca_neighbor_heard(struct vhca_neighbors *neighbors, uint16_t vlan, const uint8_t *frame,
+	size_t size, uint8_t *answer)
 {
 	struct ethernet ethernet;
 
@@ -249,8 +269,8 @@ size_t vhca_neighbor_heard(
 		return 0;
 	memcpy(&ethernet, frame, sizeof(ethernet));
 	switch (from_be16(ethernet.type)) {
-	case TYPE_ARP: return heard_arp(neighbors, frame, size, answer);
-	case TYPE_IPV6: return heard_discovery(neighbors, frame, size, answer);
+	case TYPE_ARP: return heard_arp(neighbors, vlan, frame, size, answer);
+	case VHCA_TYPE_IPV6: return heard_discovery(neighbors, vlan, frame, size, answer);
 	default: return 0;
 	}
 }

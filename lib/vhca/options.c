@@ -168,14 +168,76 @@ static const char *parse_seed(struct vhca_options *options, const char *text)
 	return end == text || *end || errno || *text == '-' ? "is not a 64-bit number" : NULL;
 }
 
+static bool parse_raw(const char *text, uint8_t raw[16], bool *ipv4)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	*ipv4 = inet_pton(AF_INET, text, raw + 12) == 1;
+	if (!*ipv4)
+		return inet_pton(AF_INET6, text, raw) == 1;
+	memcpy(raw, mapped, sizeof(mapped));
+	return true;
+}
+
+/* What stands behind a mark in the text, which ends at the mark then. */
+static bool parse_suffix(char *text, char mark, long long high, long long *value)
+{
+	char *at = strrchr(text, mark);
+
+	*value = 0;
+	if (!at)
+		return true;
+	*at = '\0';
+	return !parse_number(at + 1, 1, high, value);
+}
+
+/* ADDRESS[/PREFIX][@VLAN] */
+static bool parse_one_address(char *text, struct vhca_address *address)
+{
+	long long prefix, vlan;
+	bool ipv4;
+
+	if (!parse_suffix(text, '@', 4094, &vlan) || !parse_suffix(text, '/', 128, &prefix) ||
+		!parse_raw(text, address->raw, &ipv4) || (ipv4 && prefix > 32))
+		return false;
+	address->prefix = (uint8_t)(prefix && ipv4 ? 96 + prefix : prefix);
+	address->vlan = (uint16_t)vlan;
+	return true;
+}
+
+static bool parse_addresses(
+	const char *list, struct vhca_address *addresses, uint32_t max, uint32_t *n)
+{
+	for (*n = 0; *n < max; list++) {
+		size_t length = strcspn(list, ",");
+		char text[64];
+
+		snprintf(text, sizeof(text), "%.*s", (int)min(length, sizeof(text)), list);
+		if (!parse_one_address(text, &addresses[(*n)++]))
+			return false;
+		list += length;
+		if (!*list)
+			return true;
+	}
+	return false;
+}
+
 static const char *parse_address(struct vhca_options *options, const char *text)
 {
-	unsigned char raw[16];
+	options->of_interface = !strcmp(text, "interface");
+	if (options->of_interface ||
+		parse_addresses(
+			text, options->addresses, VHCA_MAX_ADDRESSES, &options->n_addresses))
+		return NULL;
+	return "is not an IPv4 or IPv6 address, perhaps with /PREFIX and @VLAN behind it, nor a list "
+	       "of up to 8 of these, nor \"interface\"";
+}
 
-	if (inet_pton(AF_INET, text, raw) != 1 && inet_pton(AF_INET6, text, raw) != 1)
-		return "is not an IPv4 or IPv6 address";
-	snprintf(options->address, sizeof(options->address), "%s", text);
-	return NULL;
+static const char *parse_gateway(struct vhca_options *options, const char *text)
+{
+	return parse_addresses(text, options->gateways, VHCA_MAX_GATEWAYS, &options->n_gateways)
+		? NULL
+		: "is not an IPv4 or IPv6 address, nor a list of up to 8 of these";
 }
 
 static const char *parse_wire(struct vhca_options *options, const char *text)
@@ -221,7 +283,8 @@ static const struct vhca_options defaults = {
 	.device[0 ... VHCA_MAX_DEVICES - 1] = {.mtu = 1024, .node = -1, .profile = VHCA_CONNECTX5},
 	.strict = VHCA_REPORT,
 	.seed = 1,
-	.address = "127.0.0.1",
+	.addresses[0].raw = {[10] = 0xff, [11] = 0xff, 127, 0, 0, 1},
+	.n_addresses = 1,
 	.wire = "udp",
 };
 
@@ -231,6 +294,7 @@ static const struct {
 } variables[] = {
 	{"VHCA_DEVICES", parse_devices},
 	{"VHCA_ADDRESS", parse_address},
+	{"VHCA_GATEWAY", parse_gateway},
 	{"VHCA_WIRE", parse_wire},
 	{"VHCA_MTU", parse_mtu},
 	{"VHCA_NODE", parse_node},
@@ -243,6 +307,26 @@ static const struct {
 	{"VHCA_TRACE", parse_trace},
 	{"VHCA_PCAP", parse_pcap},
 };
+
+/* Only Ethernet carries more than one address to others, and only behind an interface is there one
+ * whose addresses can be had. */
+static void settle_addresses(struct vhca_options *options)
+{
+	if (options->of_interface && strncmp(options->wire, "packet:", 7)) {
+		log_warning(
+			"vhca: VHCA_ADDRESS is \"interface\", but the wire is %s: plug the port "
+			"into packet:INTERFACE, or name an address; the default holds",
+			options->wire);
+		options->of_interface = false;
+	}
+	if (options->n_addresses > 1 && !strcmp(options->wire, "udp")) {
+		log_warning(
+			"vhca: VHCA_ADDRESS has %u addresses, but a port on UDP has one: plug it "
+			"into tap:INTERFACE or packet:INTERFACE; it has the first",
+			options->n_addresses);
+		options->n_addresses = 1;
+	}
+}
 
 static struct vhca_options current;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -265,6 +349,7 @@ static void read_environment(void)
 	}
 	for (int i = 0; i < current.n_devices; i++)
 		settle_speed(&current.device[i], i);
+	settle_addresses(&current);
 }
 
 const struct vhca_options *vhca_options(void)

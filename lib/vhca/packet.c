@@ -2,8 +2,6 @@
 
 #include "vhca/packet.h"
 
-#include "vhca/crc.h"
-
 /* ---- the headers as they lie on the wire (IBA volume 1, chapter 9) ---- */
 
 struct bth {
@@ -59,6 +57,7 @@ const char *const vhca_drop_names[VHCA_N_DROPS] = {
 	[VHCA_DROP_SOURCE] = "rx_source",
 	[VHCA_DROP_STALE_ANSWER] = "rx_stale_answer",
 	[VHCA_DROP_ADDRESS] = "rx_address",
+	[VHCA_DROP_VLAN] = "rx_vlan",
 	[VHCA_DROP_SEND] = "tx_refused",
 	[VHCA_DROP_FAULT] = "tx_fault",
 	[VHCA_DROP_NOT_YET] = "rx_waited",
@@ -316,124 +315,4 @@ uint32_t vhca_packet_encode(const struct vhca_packet *packet, uint8_t *to)
 
 	encode_parts(packet, parts, put(to, &bth, sizeof(bth)));
 	return vhca_packet_headers(parts);
-}
-
-/* ---- ICRC (annex A17.3.3: fields that change on the way count as ones) ---- */
-
-enum { UDP_BYTES = 8, IPV4_BYTES = 20, IPV6_BYTES = 40, MASKED_LRH_BYTES = 8, TIME_TO_LIVE = 64 };
-
-struct masked {
-	uint8_t lrh[MASKED_LRH_BYTES];
-	uint8_t headers[IPV6_BYTES + UDP_BYTES];
-};
-
-static void mask_ipv4(uint8_t *ip)
-{
-	ip[1] = 0xff; /* type of service */
-	ip[8] = 0xff; /* time to live */
-	ip[10] = ip[11] = 0xff;
-}
-
-static void mask_ipv6(uint8_t *ip)
-{
-	ip[0] |= 0x0f; /* traffic class and flow label */
-	ip[1] = ip[2] = ip[3] = 0xff;
-	ip[7] = 0xff; /* hop limit */
-}
-
-static uint32_t seed_of(struct masked *masked, size_t ip_size)
-{
-	memset(masked->lrh, 0xff, sizeof(masked->lrh));
-	if (ip_size == IPV4_BYTES)
-		mask_ipv4(masked->headers);
-	else
-		mask_ipv6(masked->headers);
-	masked->headers[ip_size + 6] = masked->headers[ip_size + 7] = 0xff; /* UDP checksum */
-	return vhca_crc32(VHCA_CRC_START, masked, MASKED_LRH_BYTES + ip_size + UDP_BYTES);
-}
-
-uint32_t vhca_icrc_of_headers(const uint8_t *ip, size_t ip_size)
-{
-	struct masked masked;
-
-	memcpy(masked.headers, ip, ip_size + UDP_BYTES);
-	return seed_of(&masked, ip_size);
-}
-
-static void put_be16(uint8_t *to, uint32_t value)
-{
-	to[0] = (uint8_t)(value >> 8);
-	to[1] = (uint8_t)value;
-}
-
-static size_t fill_ipv4(uint8_t *ip, const struct vhca_route *route, uint32_t udp_size)
-{
-	memset(ip, 0, IPV4_BYTES);
-	ip[0] = 0x45;
-	put_be16(ip + 2, IPV4_BYTES + udp_size);
-	ip[6] = 0x40; /* do not fragment */
-	ip[9] = 17;
-	memcpy(ip + 12, route->source + 12, 4);
-	memcpy(ip + 16, route->dest + 12, 4);
-	return IPV4_BYTES;
-}
-
-static size_t fill_ipv6(uint8_t *ip, const struct vhca_route *route, uint32_t udp_size)
-{
-	memset(ip, 0, 8);
-	ip[0] = 0x60;
-	put_be16(ip + 4, udp_size);
-	ip[6] = 17;
-	memcpy(ip + 8, route->source, 16);
-	memcpy(ip + 24, route->dest, 16);
-	return IPV6_BYTES;
-}
-
-uint32_t vhca_icrc_of_route(const struct vhca_route *route, uint32_t size)
-{
-	uint32_t udp_size = UDP_BYTES + size + VHCA_ICRC_BYTES;
-	struct masked masked;
-	size_t ip_size = vhca_is_ipv4(route->dest) ? fill_ipv4(masked.headers, route, udp_size)
-						   : fill_ipv6(masked.headers, route, udp_size);
-
-	put_be16(masked.headers + ip_size, route->source_port);
-	put_be16(masked.headers + ip_size + 2, VHCA_ROCE_PORT);
-	put_be16(masked.headers + ip_size + 4, udp_size);
-	return seed_of(&masked, ip_size);
-}
-
-static void put_ipv4_checksum(uint8_t *ip)
-{
-	uint32_t sum = 0;
-
-	for (int i = 0; i < IPV4_BYTES; i += 2)
-		sum += (uint32_t)ip[i] << 8 | ip[i + 1];
-	sum = (sum & 0xffff) + (sum >> 16);
-	put_be16(ip + 10, ~(sum + (sum >> 16)));
-}
-
-void vhca_route_grh(const struct vhca_route *route, uint32_t size, uint8_t grh[40])
-{
-	uint32_t udp_size = UDP_BYTES + size + VHCA_ICRC_BYTES;
-
-	memset(grh, 0, 40);
-	if (!vhca_is_ipv4(route->dest)) {
-		fill_ipv6(grh, route, udp_size);
-		grh[7] = TIME_TO_LIVE;
-		return;
-	}
-	fill_ipv4(grh + 20, route, udp_size);
-	grh[20 + 8] = TIME_TO_LIVE;
-	put_ipv4_checksum(grh + 20);
-}
-
-uint32_t vhca_icrc(uint32_t seed, const uint8_t *packet, size_t size)
-{
-	uint8_t bth[sizeof(struct bth)];
-	uint32_t state;
-
-	memcpy(bth, packet, sizeof(bth));
-	bth[4] = 0xff; /* the reserved byte before the destination QP, which has FECN and BECN */
-	state = vhca_crc32(seed, bth, sizeof(bth));
-	return ~vhca_crc32(state, packet + sizeof(bth), size - sizeof(bth));
 }

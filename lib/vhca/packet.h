@@ -6,10 +6,8 @@
 #ifndef VHCA_PACKET_H
 #define VHCA_PACKET_H
 
-#include "base/base.h"
+#include "vhca/route.h"
 
-#define VHCA_ROCE_PORT   4791
-#define VHCA_ICRC_BYTES  4u
 #define VHCA_PSN_MASK    0xffffffu
 #define VHCA_MAX_MTU     4096u
 /* BTH, RETH or AtomicETH, and ImmDt: the most of headers that an opcode here has. */
@@ -97,6 +95,7 @@ enum vhca_drop {
 	VHCA_DROP_SOURCE,
 	VHCA_DROP_STALE_ANSWER,
 	VHCA_DROP_ADDRESS,
+	VHCA_DROP_VLAN,
 	VHCA_DROP_SEND,
 	VHCA_DROP_FAULT,
 	VHCA_DROP_NOT_YET, /* it is not: it comes again */
@@ -138,47 +137,6 @@ uint32_t vhca_packet_encode(const struct vhca_packet *packet, uint8_t *to);
 static inline uint32_t vhca_packet_size(uint16_t parts, uint32_t length)
 {
 	return vhca_packet_headers(parts) + (uint32_t)round_up(length, 4);
-}
-
-/* ---- ICRC ---- */
-
-/* Where a packet goes, as far as IP and UDP say it. IPv4 addresses are mapped into IPv6. */
-struct vhca_route {
-	uint8_t source[16], dest[16];
-	uint16_t source_port;
-};
-
-static inline bool vhca_is_ipv4(const uint8_t address[16])
-{
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-	return !memcmp(address, mapped, sizeof(mapped));
-}
-
-/* The remainder behind the masked IP and UDP headers of a packet of `size` bytes from BTH to pad,
- * with the fields that the kernel writes for an unconnected UDP socket: DF, and 0 for the
- * identification. The same for all packets of a route and size. */
-uint32_t vhca_icrc_of_route(const struct vhca_route *route, uint32_t size);
-/* What of that IP header a datagram's receiver is shown: IPv4's is in the last 20 bytes. */
-void vhca_route_grh(const struct vhca_route *route, uint32_t size, uint8_t grh[40]);
-/* The same of headers that are there: IP, of `ip_size` bytes, and the UDP header behind it. */
-uint32_t vhca_icrc_of_headers(const uint8_t *ip, size_t ip_size);
-/* As it lies behind the packet's `size` bytes from BTH to pad. */
-uint32_t vhca_icrc(uint32_t seed, const uint8_t *packet, size_t size);
-
-static inline void vhca_icrc_write(uint32_t seed, uint8_t *packet, size_t size)
-{
-	uint32_t icrc = htole32(vhca_icrc(seed, packet, size));
-
-	memcpy(packet + size, &icrc, sizeof(icrc));
-}
-
-static inline bool vhca_icrc_right(uint32_t seed, const uint8_t *packet, size_t size)
-{
-	uint32_t icrc;
-
-	memcpy(&icrc, packet + size, sizeof(icrc));
-	return le32toh(icrc) == vhca_icrc(seed, packet, size);
 }
 
 /* ---- PSNs: 24 bits that go round ---- */

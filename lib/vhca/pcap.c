@@ -13,11 +13,7 @@
 
 enum {
 	ETHERNET_BYTES = 14,
-	IPV4_BYTES = 20,
-	IPV6_BYTES = 40,
-	UDP_BYTES = 8,
-	ROCE_PORT = 4791,
-	HOP_LIMIT = 64,
+	TAG_BYTES = 4,
 	LINKTYPE_ETHERNET = 1,
 	FLAG_INBOUND = 1,
 	FLAG_OUTBOUND = 2,
@@ -119,78 +115,18 @@ static uint8_t *put_mac(uint8_t *to, const uint8_t address[16])
 	return to + 6;
 }
 
-static bool is_ipv4(const uint8_t address[16])
+void vhca_pcap_packet(bool sent, const struct vhca_route *route, const void *bytes, size_t size)
 {
-	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-
-	return !memcmp(address, mapped, sizeof(mapped));
-}
-
-static uint16_t ip_checksum(const uint8_t *header)
-{
-	uint32_t sum = 0;
-
-	for (size_t i = 0; i < IPV4_BYTES; i += 2)
-		sum += (uint32_t)header[i] << 8 | header[i + 1];
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum += sum >> 16;
-	return (uint16_t)~sum;
-}
-
-static uint8_t *put_ipv4(uint8_t *to, const uint8_t *source, const uint8_t *dest, size_t size)
-{
-	uint8_t *header = to;
-
-	memset(to, 0, IPV4_BYTES);
-	to[0] = 0x45;
-	put16(to + 2, IPV4_BYTES + UDP_BYTES + size);
-	to[6] = 0x40; /* do not fragment */
-	to[8] = HOP_LIMIT;
-	to[9] = 17;
-	memcpy(to + 12, source + 12, 4);
-	memcpy(to + 16, dest + 12, 4);
-	put16(to + 10, ip_checksum(header));
-	return to + IPV4_BYTES;
-}
-
-static uint8_t *put_ipv6(uint8_t *to, const uint8_t *source, const uint8_t *dest, size_t size)
-{
-	memset(to, 0, IPV6_BYTES);
-	to[0] = 0x60;
-	put16(to + 4, UDP_BYTES + size);
-	to[6] = 17;
-	to[7] = HOP_LIMIT;
-	memcpy(to + 8, source, 16);
-	memcpy(to + 24, dest, 16);
-	return to + IPV6_BYTES;
-}
-
-/* ---- what the wire calls ---- */
-
-void vhca_pcap_packet(bool sent, const uint8_t source[16], const uint8_t dest[16],
-	uint16_t source_port, const void *bytes, size_t size)
-{
-	uint8_t headers[ETHERNET_BYTES + IPV6_BYTES + UDP_BYTES];
-	bool v4 = is_ipv4(source) && is_ipv4(dest);
-	uint8_t *to = put_mac(headers, dest);
+	uint8_t headers[ETHERNET_BYTES + TAG_BYTES + VHCA_ROUTE_BYTES];
+	uint8_t *to = put_mac(put_mac(headers, route->dest), route->source);
 	struct iovec frame[2] = {{headers, 0}, {(void *)(uintptr_t)bytes, size}};
 
-	to = put_mac(to, source);
-	to = put16(to, v4 ? 0x0800 : 0x86dd);
-	to = v4 ? put_ipv4(to, source, dest, size) : put_ipv6(to, source, dest, size);
-	to = put16(to, source_port);
-	to = put16(to, ROCE_PORT);
-	to = put16(to, UDP_BYTES + size);
-	to = put16(to, 0); /* RoCEv2 allows no UDP checksum */
+	if (route->tag)
+		to = put16(put16(to, VHCA_TYPE_VLAN), route->tag);
+	to = put16(to, vhca_route_type(route));
+	to += vhca_route_headers(route, (uint32_t)(size - VHCA_ICRC_BYTES), to);
 	frame[0].iov_len = (size_t)(to - headers);
 	write_packet(sent, frame, frame[0].iov_len + size);
-}
-
-void vhca_pcap_frame(bool sent, const void *frame, size_t size)
-{
-	struct iovec parts[2] = {{(void *)(uintptr_t)frame, size}, {NULL, 0}};
-
-	write_packet(sent, parts, size);
 }
 
 void vhca_pcap_open(void)

@@ -2,19 +2,15 @@
 #ifndef VHCA_PCAP_H
 #define VHCA_PCAP_H
 
-#include "base/base.h"
+#include "vhca/route.h"
 
 /* Set once, before the engine runs. Ask it before each call, so that no capture costs nothing. */
 extern bool vhca_pcap_on;
 
 void vhca_pcap_open(void);
 
-/* A RoCEv2 packet as it leaves or comes in: `bytes` are all from the BTH to the ICRC, addresses
- * IPv6 or mapped IPv4. Ethernet, IP and UDP headers are made for it. Engine thread. */
-void vhca_pcap_packet(bool sent, const uint8_t source[16], const uint8_t dest[16],
-	uint16_t source_port, const void *bytes, size_t size);
-
-/* An Ethernet frame, without its check sequence. Engine thread. */
-void vhca_pcap_frame(bool sent, const void *frame, size_t size);
+/* A packet as it leaves or comes in: `bytes` are all from the BTH to the ICRC. The headers in front of
+ * it are made of its route, with MACs that the emulation makes of the addresses. Engine thread. */
+void vhca_pcap_packet(bool sent, const struct vhca_route *route, const void *bytes, size_t size);
 
 #endif

@@ -58,13 +58,6 @@ void vhca_device_fail(struct vhca_device *device)
 
 /* ---- GIDs ---- */
 
-static bool is_empty(const struct vhca_gid *gid)
-{
-	static const uint8_t none[16];
-
-	return !memcmp(gid->raw, none, sizeof(none));
-}
-
 /* As the kernel gives places: where the same GID of the same type is, or the first free one. */
 static int find_place(const struct vhca_device *device, const struct vhca_gid *gid)
 {
@@ -73,10 +66,10 @@ static int find_place(const struct vhca_device *device, const struct vhca_gid *g
 	for (int i = 0; i < VHCA_N_GIDS; i++) {
 		const struct vhca_gid *there = &device->gids[i];
 
-		if (!is_empty(there) && !memcmp(there->raw, gid->raw, sizeof(gid->raw)) &&
+		if (!vhca_gid_is_empty(there) && !memcmp(there->raw, gid->raw, sizeof(gid->raw)) &&
 			there->type == gid->type && there->vlan == gid->vlan)
 			return i;
-		if (free_place < 0 && is_empty(there))
+		if (free_place < 0 && vhca_gid_is_empty(there))
 			free_place = i;
 	}
 	return free_place;
@@ -86,13 +79,13 @@ int vhca_gid_add(struct vhca_device *device, const struct vhca_gid *gid, int *in
 {
 	int error = 0;
 
-	if (is_empty(gid) || gid->type > 1 || gid->vlan > 4094)
+	if (vhca_gid_is_empty(gid) || gid->type > 1 || gid->vlan > 4094)
 		return EINVAL;
 	vhca_lock(device);
 	*index = find_place(device, gid);
 	if (*index < 0) {
 		error = ENOSPC;
-	} else if (!is_empty(&device->gids[*index])) {
+	} else if (!vhca_gid_is_empty(&device->gids[*index])) {
 		error = EEXIST;
 	} else {
 		device->gids[*index] = *gid;
@@ -110,7 +103,7 @@ int vhca_gid_delete(struct vhca_device *device, int index)
 	if (index < 0 || index >= VHCA_N_GIDS)
 		return EINVAL;
 	vhca_lock(device);
-	if (is_empty(&device->gids[index])) {
+	if (vhca_gid_is_empty(&device->gids[index])) {
 		error = ENOENT;
 	} else {
 		device->gids[index] = (struct vhca_gid){.type = 0};

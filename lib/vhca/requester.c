@@ -230,7 +230,7 @@ static bool source_gid_known(const struct vhca_device *device, const struct mlx5
 {
 	static const uint8_t none[16];
 
-	return memcmp(device->gids[from_be32(av->grh_gid_fl) >> 20 & 0xff].raw, none, 16);
+	return memcmp(device->gids[vhca_av_gid(av)].raw, none, 16);
 }
 
 /* A datagram is one packet. */
@@ -250,7 +250,7 @@ static uint8_t decode_datagram(struct vhca_qp *qp, struct wqe *wqe)
 			from_be32(wqe->message.av->dqp_dct), VHCA_ANOTHER);
 	if (!source_gid_known(qp->object.context->device, wqe->message.av))
 		return operation_error(VHCA_RULE_ADDRESS_VECTOR, qp, "source GID index",
-			from_be32(wqe->message.av->grh_gid_fl) >> 20 & 0xff, VHCA_ANOTHER);
+			vhca_av_gid(wqe->message.av), VHCA_ANOTHER);
 	syndrome = decode_data(qp, wqe, 0);
 	if (!syndrome && wqe->message.length > mtu) {
 		vhca_rule_report(VHCA_RULE_MESSAGE_LENGTH, qp, qp->sq_ci, "bytes of a datagram",

@@ -572,6 +572,7 @@ static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *mess
 		.length = message->length + VHCA_GRH,
 		.imm = has_imm ? message->imm : 0,
 		.source_qpn = 1u << 28 | packet_kind(datagram->grh) << 24 | datagram->source_qpn,
+		.tag = datagram->tag,
 		.solicited = message->solicited,
 	};
 	struct vhca_receive receive;

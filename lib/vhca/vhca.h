@@ -43,9 +43,11 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#define VHCA_MAX_DEVICES 16
-#define VHCA_N_GIDS      256
-#define VHCA_PAGE        4096u /* of the emulated device: log_uar_size 12 */
+#define VHCA_MAX_DEVICES   16
+#define VHCA_N_GIDS        256
+#define VHCA_MAX_ADDRESSES 8 /* of a port, from the options */
+#define VHCA_MAX_GATEWAYS  8
+#define VHCA_PAGE          4096u /* of the emulated device: log_uar_size 12 */
 
 struct vhca_device;
 struct vhca_context;
@@ -68,14 +70,26 @@ struct vhca_device_options {
 	enum vhca_profile profile;
 };
 
+/* ADDRESS[/PREFIX][@VLAN] */
+struct vhca_address {
+	uint8_t raw[16]; /* IPv4 is mapped into IPv6 */
+	uint8_t prefix;  /* bits of `raw`; 0: all addresses are on its link */
+	uint16_t vlan;   /* 0: none */
+};
+
 struct vhca_options {
 	int n_devices;
 	struct vhca_device_options device[VHCA_MAX_DEVICES];
 	enum vhca_strict strict;
 	bool trap; /* the program's UAR pages */
 	uint64_t seed;
-	char address[64]; /* IPv4 or IPv6 of the first device's port; the next devices count up */
-	char wire[64];    /* "loopback" */
+	/* of the first device's port; the next devices count up */
+	struct vhca_address addresses[VHCA_MAX_ADDRESSES];
+	uint32_t n_addresses;
+	bool of_interface; /* instead: those that the interface behind the wire has */
+	struct vhca_address gateways[VHCA_MAX_GATEWAYS];
+	uint32_t n_gateways;
+	char wire[64]; /* "loopback" */
 	char fault[256];
 	char trace[256], pcap[256]; /* files; "": none */
 };
@@ -164,10 +178,19 @@ struct vhca_counters {
 
 struct vhca_gid {
 	uint8_t raw[16];
-	uint8_t type;  /* enum ibv_gid_type_sysfs of libibverbs' driver.h: 0 IB/RoCE v1, 1 RoCE v2;
+	uint8_t type;   /* enum ibv_gid_type_sysfs of libibverbs' driver.h: 0 IB/RoCE v1, 1 RoCE v2;
 			 valid where raw is not 0 */
-	uint16_t vlan; /* 802.1Q tag of what it sends on an Ethernet wire; 0: none */
+	uint16_t vlan;  /* 802.1Q tag of what it sends on an Ethernet wire; 0: none */
+	uint8_t prefix; /* bits of `raw` that all addresses of its link have; 0: all are there */
+	bool host;      /* an address of the host's interface: the host answers for it */
 };
+
+static inline bool vhca_gid_is_empty(const struct vhca_gid *gid)
+{
+	static const uint8_t none[16];
+
+	return !memcmp(gid->raw, none, sizeof(none));
+}
 
 struct vhca_device {
 	int index;
@@ -182,7 +205,9 @@ struct vhca_device {
 	enum ibv_mtu mtu;
 	struct vhca_counters counters;
 	struct vhca_gid gids[VHCA_N_GIDS];
-	uint8_t address[16]; /* of the port; IPv4 is mapped into IPv6 */
+	uint8_t address[16];                     /* of the port; IPv4 is mapped into IPv6 */
+	uint8_t gateways[VHCA_MAX_GATEWAYS][16]; /* on an Ethernet wire, to what is beyond a link */
+	uint32_t n_gateways;
 	struct vhca_wire *wire;
 	struct vhca_context *contexts; /* list */
 	struct vhca_tables *tables;    /* objects by number: object.c's */

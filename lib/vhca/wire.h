@@ -47,6 +47,7 @@ struct vhca_message {
 /* How a datagram came, as its receiver is told. */
 struct vhca_datagram {
 	uint32_t source_qpn, qkey;
+	uint16_t tag;    /* of 802.1Q: priority << 13 | VLAN; 0: none */
 	uint8_t grh[40]; /* of RoCE v2 over IPv4: that header in the last 20 bytes */
 };
 

@@ -1,13 +1,14 @@
-/* wire_frame.c - RoCEv2 packets in Ethernet frames: of a TAP, whose other end is the host's, or of
- * an interface, by a packet socket
+/* wire_frame.c - RoCE packets in Ethernet frames: of a TAP, whose other end is the host's, or of an
+ * interface, by a packet socket
  *
- * Ethernet, IP and UDP headers are made and checked here. The port has a MAC of its own and answers
- * for its address; peers are on the same link.
+ * The headers are made and checked here. The port has a MAC of its own and answers for the addresses
+ * that its GIDs are; a GID's VLAN is a tag. Peers beyond a GID's link are reached by a gateway.
  */
 
 #include "vhca/flow.h"
 #include "vhca/neighbor.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
 #include <linux/if_tun.h>
@@ -23,18 +24,13 @@
 #endif
 
 enum {
-	IPV4_BYTES = 20,
-	IPV6_BYTES = 40,
-	UDP_BYTES = 8,
-	PROTOCOL_UDP = 17,
-	TIME_TO_LIVE = 64,
-	TYPE_IPV4 = 0x0800,
-	TYPE_IPV6 = 0x86dd,
+	TAG_BYTES = 4,
 	TYPE_ALL = 0x0003,
-	HEADROOM = VHCA_ETHERNET + IPV6_BYTES + UDP_BYTES,
+	HEADROOM = VHCA_ETHERNET + TAG_BYTES + VHCA_ROUTE_BYTES,
 	MAX_FRAME = 65536,
 	RECEIVE_FRAMES = 256, /* before the queues have their turn */
 	MAX_WAITING = 64,     /* frames to neighbors whose MAC is not known yet */
+	TOLD_UNREACHABLE = 4, /* sentences about addresses that no way leads to */
 };
 
 /* A packet whose neighbor has been asked for. */
@@ -47,16 +43,22 @@ struct waiting {
 
 struct frame_carrier {
 	struct vhca_carrier carrier;
+	bool is_socket; /* the kernel takes the tag out of frames, and tells it beside them */
 	struct vhca_neighbors neighbors;
 	struct waiting *waiting;
 	uint32_t n_waiting;
+	uint32_t told; /* of addresses that no way leads to */
+	/* where the table had the GIDs of the last packets */
+	uint32_t source_at, dest_at;
 	/* the packet that is being written, behind room for its headers */
 	struct vhca_route route;
 	uint32_t size;
 	uint8_t out[HEADROOM + VHCA_MAX_PACKET];
 	/* the frame that came last, and whether its receiver was not ready */
 	bool held;
-	size_t in_size;
+	uint16_t tag;
+	uint8_t *frame;
+	size_t frame_size;
 	uint8_t in[MAX_FRAME];
 };
 
@@ -71,88 +73,133 @@ static void put_be16(uint8_t *to, uint32_t value)
 	to[1] = (uint8_t)value;
 }
 
-static uint32_t get_be16(const uint8_t *from)
+static uint16_t get_be16(const uint8_t *from)
 {
-	return (uint32_t)from[0] << 8 | from[1];
+	return (uint16_t)(from[0] << 8 | from[1]);
 }
 
-/* ---- headers ---- */
+/* ---- own addresses ---- */
 
-static uint32_t add_words(uint32_t sum, const uint8_t *bytes, size_t n)
+static bool gid_is(const struct vhca_gid *gid, const uint8_t address[16], uint16_t vlan, bool v1)
 {
-	for (size_t i = 0; i + 1 < n; i += 2)
-		sum += get_be16(bytes + i);
-	return sum;
+	return !memcmp(gid->raw, address, 16) && gid->vlan == vlan && !gid->type == v1;
 }
 
-static uint32_t fold_sum(uint32_t sum)
+/* NULL: the port has no such GID. Begins where the last one was. */
+static const struct vhca_gid *find_gid(const struct frame_carrier *frames,
+	const uint8_t address[16], uint16_t tag, bool v1, uint32_t *at)
 {
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~(sum + (sum >> 16)) & 0xffff;
+	const struct vhca_gid *gids = frames->carrier.device->gids;
+	uint16_t vlan = tag & VHCA_VLAN_MASK;
+
+	if (likely(gid_is(&gids[*at], address, vlan, v1)))
+		return &gids[*at];
+	for (uint32_t i = 0; i < VHCA_N_GIDS; i++) {
+		if (!gid_is(&gids[i], address, vlan, v1))
+			continue;
+		*at = i;
+		return &gids[i];
+	}
+	return NULL;
 }
 
-static void make_ipv4(uint8_t *ip, const struct vhca_route *route, uint32_t udp_size)
+static bool has_address(const struct frame_carrier *frames, const uint8_t address[16])
 {
-	memset(ip, 0, IPV4_BYTES);
-	ip[0] = 0x45;
-	put_be16(ip + 2, IPV4_BYTES + udp_size);
-	ip[6] = 0x40; /* do not fragment; identification 0, as the ICRC has been told */
-	ip[8] = TIME_TO_LIVE;
-	ip[9] = PROTOCOL_UDP;
-	memcpy(ip + 12, route->source + 12, 4);
-	memcpy(ip + 16, route->dest + 12, 4);
-	put_be16(ip + 10, fold_sum(add_words(0, ip, IPV4_BYTES)));
+	const struct vhca_gid *gids = frames->carrier.device->gids;
+
+	for (uint32_t i = 0; i < VHCA_N_GIDS; i++)
+		if (!memcmp(gids[i].raw, address, 16))
+			return true;
+	return false;
 }
 
-static void make_ipv6(uint8_t *ip, const struct vhca_route *route, uint32_t udp_size)
+/* ---- ways ---- */
+
+static bool on_link(const struct vhca_gid *gid, const uint8_t address[16])
 {
-	memset(ip, 0, 8);
-	ip[0] = 0x60;
-	put_be16(ip + 4, udp_size);
-	ip[6] = PROTOCOL_UDP;
-	ip[7] = TIME_TO_LIVE;
-	memcpy(ip + 8, route->source, 16);
-	memcpy(ip + 24, route->dest, 16);
+	uint32_t whole = gid->prefix / 8, rest = gid->prefix % 8;
+
+	if (memcmp(gid->raw, address, whole))
+		return false;
+	return !rest || !((gid->raw[whole] ^ address[whole]) >> (8 - rest));
 }
 
-/* UDP over IPv6 must have one. */
-static void sum_udp(uint8_t *udp, const uint8_t *ip, uint32_t udp_size)
+static const uint8_t *gateway_of(const struct vhca_device *device, const struct vhca_gid *gid)
 {
-	uint32_t sum = add_words(udp_size + PROTOCOL_UDP, ip + 8, 32);
+	for (uint32_t i = 0; i < device->n_gateways; i++) {
+		const uint8_t *gateway = device->gateways[i];
+		bool anywhere = vhca_is_link_local(gateway) && !vhca_is_ipv4(gid->raw);
 
-	sum = fold_sum(add_words(sum, udp, udp_size));
-	put_be16(udp + 6, sum ? sum : 0xffff);
+		if (anywhere || on_link(gid, gateway))
+			return gateway;
+	}
+	return NULL;
 }
 
-/* Headers in front of a packet of `size` bytes; where the frame begins. */
-static uint8_t *make_headers(const struct frame_carrier *frames, const uint8_t mac[VHCA_MAC],
-	const struct vhca_route *route, uint8_t *packet, uint32_t size)
+/* Who on the link takes what goes to `dest`; NULL: nobody. */
+static const uint8_t *next_hop(struct frame_carrier *frames, const struct vhca_route *route)
+{
+	const struct vhca_gid *gid =
+		find_gid(frames, route->source, route->tag, route->v1, &frames->source_at);
+
+	if (!gid || vhca_is_link_local(route->dest) || on_link(gid, route->dest))
+		return route->dest;
+	return route->v1 ? NULL : gateway_of(frames->carrier.device, gid);
+}
+
+static void tell_unreachable(struct frame_carrier *frames, const struct vhca_route *route)
 {
 	bool ipv4 = vhca_is_ipv4(route->dest);
-	uint32_t udp_size = UDP_BYTES + size;
-	uint8_t *udp = packet - UDP_BYTES, *ip = udp - (ipv4 ? IPV4_BYTES : IPV6_BYTES);
-	uint8_t *ethernet = ip - VHCA_ETHERNET;
+	char text[INET6_ADDRSTRLEN] = "";
 
-	put_be16(udp, route->source_port);
-	put_be16(udp + 2, VHCA_ROCE_PORT);
-	put_be16(udp + 4, udp_size);
-	put_be16(udp + 6, 0);
-	if (ipv4) {
-		make_ipv4(ip, route, udp_size);
-	} else {
-		make_ipv6(ip, route, udp_size);
-		sum_udp(udp, ip, udp_size);
-	}
-	memcpy(ethernet, mac, VHCA_MAC);
-	memcpy(ethernet + VHCA_MAC, frames->neighbors.mac, VHCA_MAC);
-	put_be16(ethernet + 12, ipv4 ? TYPE_IPV4 : TYPE_IPV6);
-	return ethernet;
+	frames->carrier.refused++;
+	if (frames->told++ >= TOLD_UNREACHABLE)
+		return;
+	inet_ntop(ipv4 ? AF_INET : AF_INET6, route->dest + (ipv4 ? 12 : 0), text, sizeof(text));
+	log_warning(
+		"vhca: %s cannot reach %s: it is outside of the GID's link, and no gateway is on "
+		"it; name one by VHCA_GATEWAY, or give VHCA_ADDRESS a shorter prefix",
+		frames->carrier.device->name, text);
+}
+
+/* A link-local GID of RoCEv1 has the MAC in it: no IP is at work that could be asked. */
+static bool mac_in_gid(const struct vhca_route *route, uint8_t mac[VHCA_MAC])
+{
+	const uint8_t *gid = route->dest;
+
+	if (!route->v1 || !vhca_is_link_local(gid) || gid[11] != 0xff || gid[12] != 0xfe)
+		return false;
+	memcpy(mac, gid + 8, 3);
+	memcpy(mac + 3, gid + 13, 3);
+	mac[0] ^= 2;
+	return true;
+}
+
+static bool find_mac(struct frame_carrier *frames, const struct vhca_route *route,
+	const uint8_t *hop, uint8_t mac[VHCA_MAC])
+{
+	const uint8_t *known;
+
+	if (mac_in_gid(route, mac))
+		return true;
+	known = vhca_neighbor_find(&frames->neighbors, hop, route->tag & VHCA_VLAN_MASK);
+	if (known)
+		memcpy(mac, known, VHCA_MAC);
+	return known != NULL;
 }
 
 /* ---- out ---- */
 
-static void send_frame(struct frame_carrier *frames, const uint8_t *frame, size_t size)
+/* `frame` has room for a tag in front of it. */
+static void send_frame(struct frame_carrier *frames, uint8_t *frame, size_t size, uint16_t tag)
 {
+	if (tag) {
+		memmove(frame - TAG_BYTES, frame, 2 * VHCA_MAC);
+		frame -= TAG_BYTES;
+		size += TAG_BYTES;
+		put_be16(frame + 12, VHCA_TYPE_VLAN);
+		put_be16(frame + 14, tag);
+	}
 	if (write(frames->carrier.fd, frame, size) != (ssize_t)size)
 		frames->carrier.refused++;
 }
@@ -160,22 +207,49 @@ static void send_frame(struct frame_carrier *frames, const uint8_t *frame, size_
 static void send_packet(struct frame_carrier *frames, const uint8_t mac[VHCA_MAC],
 	const struct vhca_route *route, uint8_t *packet, uint32_t size)
 {
-	uint8_t *frame = make_headers(frames, mac, route, packet, size);
+	uint8_t headers[VHCA_ROUTE_BYTES];
+	size_t n = vhca_route_headers(route, size - VHCA_ICRC_BYTES, headers);
+	uint8_t *ip = packet - n, *frame = ip - VHCA_ETHERNET;
 
-	send_frame(frames, frame, (size_t)(packet + size - frame));
+	memcpy(ip, headers, n);
+	if (vhca_route_type(route) == VHCA_TYPE_IPV6)
+		vhca_route_sum(ip);
+	memcpy(frame, mac, VHCA_MAC);
+	memcpy(frame + VHCA_MAC, frames->neighbors.mac, VHCA_MAC);
+	put_be16(frame + 12, vhca_route_type(route));
+	send_frame(frames, frame, VHCA_ETHERNET + n + size, route->tag);
 }
 
-static void wait_for_neighbor(struct frame_carrier *frames)
+static void ask_for(
+	struct frame_carrier *frames, const struct vhca_route *route, const uint8_t *hop)
 {
-	uint8_t question[VHCA_NEIGHBOR_FRAME];
-	size_t size = vhca_neighbor_ask(&frames->neighbors, frames->route.dest, question);
-	struct waiting *waiting = frames->n_waiting < MAX_WAITING ? malloc(sizeof(*waiting)) : NULL;
-	struct waiting **last = &frames->waiting;
+	uint8_t question[TAG_BYTES + VHCA_NEIGHBOR_FRAME];
+	size_t size = vhca_neighbor_ask(&frames->neighbors, route->source, hop,
+		route->tag & VHCA_VLAN_MASK, question + TAG_BYTES);
 
 	if (size)
-		send_frame(frames, question, size);
+		send_frame(frames, question + TAG_BYTES, size, route->tag);
+}
+
+static void forget_oldest(struct frame_carrier *frames)
+{
+	struct waiting *oldest = frames->waiting;
+
+	frames->waiting = oldest->next;
+	frames->n_waiting--;
+	free(oldest);
+}
+
+static void wait_for_neighbor(struct frame_carrier *frames, const uint8_t *hop)
+{
+	struct waiting *waiting = malloc(sizeof(*waiting));
+	struct waiting **last = &frames->waiting;
+
+	ask_for(frames, &frames->route, hop);
 	if (!waiting)
 		return;
+	if (frames->n_waiting == MAX_WAITING)
+		forget_oldest(frames);
 	waiting->next = NULL;
 	waiting->route = frames->route;
 	waiting->size = frames->size;
@@ -190,16 +264,19 @@ static void wait_for_neighbor(struct frame_carrier *frames)
 static void send_waiting(struct frame_carrier *frames)
 {
 	struct waiting **link = &frames->waiting;
+	uint8_t mac[VHCA_MAC];
 
 	while (*link) {
 		struct waiting *waiting = *link;
-		const uint8_t *mac = vhca_neighbor_find(&frames->neighbors, waiting->route.dest);
+		const uint8_t *hop = next_hop(frames, &waiting->route);
 
-		if (!mac) {
+		if (hop && !find_mac(frames, &waiting->route, hop, mac)) {
 			link = &waiting->next;
 			continue;
 		}
-		send_packet(frames, mac, &waiting->route, waiting->bytes + HEADROOM, waiting->size);
+		if (hop)
+			send_packet(frames, mac, &waiting->route, waiting->bytes + HEADROOM,
+				waiting->size);
 		*link = waiting->next;
 		frames->n_waiting--;
 		free(waiting);
@@ -218,12 +295,15 @@ static uint8_t *reserve(struct vhca_carrier *carrier, const struct vhca_route *r
 static void commit(struct vhca_carrier *carrier)
 {
 	struct frame_carrier *frames = frame_carrier(carrier);
-	const uint8_t *mac = vhca_neighbor_find(&frames->neighbors, frames->route.dest);
+	const uint8_t *hop = next_hop(frames, &frames->route);
+	uint8_t mac[VHCA_MAC];
 
-	if (likely(mac != NULL))
+	if (unlikely(!hop))
+		tell_unreachable(frames, &frames->route);
+	else if (likely(find_mac(frames, &frames->route, hop, mac)))
 		send_packet(frames, mac, &frames->route, frames->out + HEADROOM, frames->size);
 	else
-		wait_for_neighbor(frames);
+		wait_for_neighbor(frames, hop);
 }
 
 /* Each frame leaves as it is committed. */
@@ -234,64 +314,95 @@ static void flush(struct vhca_carrier *carrier)
 
 /* ---- in ---- */
 
-/* Bytes of the IP header, whose packet is whole, of UDP, and for this port; 0: it is not. */
-static size_t ip_header(const uint8_t *ip, size_t size, struct vhca_route *route, size_t *udp_size)
-{
-	uint32_t type = get_be16(ip - 2);
-
-	*route = (struct vhca_route){
-		.source = {[10] = 0xff, [11] = 0xff}, .dest = {[10] = 0xff, [11] = 0xff}};
-	if (type == TYPE_IPV4 && size >= IPV4_BYTES + UDP_BYTES && ip[0] == 0x45 &&
-		ip[9] == PROTOCOL_UDP && !(get_be16(ip + 6) & 0x3fff)) {
-		memcpy(route->source + 12, ip + 12, 4);
-		memcpy(route->dest + 12, ip + 16, 4);
-		*udp_size = get_be16(ip + 2) - (size_t)IPV4_BYTES;
-		return get_be16(ip + 2) >= IPV4_BYTES + UDP_BYTES ? IPV4_BYTES : 0;
-	}
-	if (type == TYPE_IPV6 && size >= IPV6_BYTES + UDP_BYTES && ip[6] == PROTOCOL_UDP) {
-		memcpy(route->source, ip + 8, 16);
-		memcpy(route->dest, ip + 24, 16);
-		*udp_size = get_be16(ip + 4);
-		return IPV6_BYTES;
-	}
-	return 0;
-}
-
 static bool take_packet(struct frame_carrier *frames, struct vhca_packet_wire *wire)
 {
-	const uint8_t *ip = frames->in + VHCA_ETHERNET, *udp;
-	size_t size = frames->in_size - VHCA_ETHERNET, udp_size = 0, ip_size;
+	const uint8_t *headers = frames->frame + VHCA_ETHERNET;
+	size_t packet_size = 0, n;
 	struct vhca_route route;
 
-	ip_size = ip_header(ip, size, &route, &udp_size);
-	udp = ip + ip_size;
-	if (!ip_size || udp_size > size - ip_size || udp_size < UDP_BYTES + VHCA_ICRC_BYTES ||
-		get_be16(udp + 2) != VHCA_ROCE_PORT || get_be16(udp + 4) != udp_size)
+	n = vhca_route_parse(get_be16(headers - 2), headers, frames->frame_size - VHCA_ETHERNET,
+		&route, &packet_size);
+	if (!n)
 		return true; /* the rest of the network's */
-	if (memcmp(route.dest, frames->carrier.address, 16)) {
-		vhca_wire_drop(wire, VHCA_DROP_ADDRESS);
+	route.tag = frames->tag;
+	if (!find_gid(frames, route.dest, route.tag, route.v1, &frames->dest_at)) {
+		vhca_wire_drop(
+			wire, has_address(frames, route.dest) ? VHCA_DROP_VLAN : VHCA_DROP_ADDRESS);
 		return true;
 	}
-	route.source_port = (uint16_t)get_be16(udp);
-	vhca_neighbor_learn(&frames->neighbors, route.source, frames->in + VHCA_MAC);
-	return vhca_wire_receive(wire, &route, vhca_icrc_of_headers(ip, ip_size), udp + UDP_BYTES,
-		udp_size - UDP_BYTES);
+	vhca_neighbor_learn(&frames->neighbors, route.source, route.tag & VHCA_VLAN_MASK,
+		frames->frame + VHCA_MAC);
+	return vhca_wire_receive(
+		wire, &route, vhca_icrc_of_headers(headers, n), headers + n, packet_size);
 }
 
 /* False: its receiver is not ready. */
 static bool take_frame(struct frame_carrier *frames, struct vhca_packet_wire *wire)
 {
-	uint8_t answer[VHCA_NEIGHBOR_FRAME];
+	uint8_t answer[TAG_BYTES + VHCA_NEIGHBOR_FRAME];
 	size_t size;
 
-	if (frames->in_size < VHCA_ETHERNET + IPV4_BYTES)
+	if (frames->frame_size < VHCA_ETHERNET)
 		return true;
-	size = vhca_neighbor_heard(&frames->neighbors, frames->in, frames->in_size, answer);
+	size = vhca_neighbor_heard(&frames->neighbors, frames->tag & VHCA_VLAN_MASK, frames->frame,
+		frames->frame_size, answer + TAG_BYTES);
 	if (size)
-		send_frame(frames, answer, size);
+		send_frame(frames, answer + TAG_BYTES, size, frames->tag & VHCA_VLAN_MASK);
 	if (frames->waiting)
 		send_waiting(frames);
 	return take_packet(frames, wire);
+}
+
+/* The tag of a frame that a packet socket has read; 0: there is none. */
+static uint16_t tag_beside(struct msghdr *message)
+{
+	struct cmsghdr *header = CMSG_FIRSTHDR(message);
+	struct tpacket_auxdata aux;
+
+	if (!header || header->cmsg_level != SOL_PACKET || header->cmsg_type != PACKET_AUXDATA)
+		return 0;
+	memcpy(&aux, CMSG_DATA(header), sizeof(aux));
+	return aux.tp_status & TP_STATUS_VLAN_VALID ? aux.tp_vlan_tci : 0;
+}
+
+static ssize_t read_socket(struct frame_carrier *frames)
+{
+	union {
+		struct cmsghdr align;
+		uint8_t room[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+	} control;
+	struct iovec part = {frames->in, sizeof(frames->in)};
+	struct msghdr message = {.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	ssize_t size = recvmsg(frames->carrier.fd, &message, 0);
+
+	if (size > 0)
+		frames->tag = tag_beside(&message);
+	return size;
+}
+
+/* Leaves the frame without its tag. False: there is none. */
+static bool read_frame(struct frame_carrier *frames)
+{
+	ssize_t size;
+
+	frames->tag = 0;
+	size = frames->is_socket ? read_socket(frames)
+				 : read(frames->carrier.fd, frames->in, sizeof(frames->in));
+	if (size <= 0)
+		return false;
+	frames->frame = frames->in;
+	frames->frame_size = (size_t)size;
+	if (size >= VHCA_ETHERNET + TAG_BYTES && !frames->tag &&
+		get_be16(frames->in + 12) == VHCA_TYPE_VLAN) {
+		frames->tag = get_be16(frames->in + 14);
+		frames->frame += TAG_BYTES;
+		frames->frame_size -= TAG_BYTES;
+		memmove(frames->frame, frames->in, 2 * VHCA_MAC);
+	}
+	return true;
 }
 
 static unsigned int receive(struct vhca_carrier *carrier, struct vhca_packet_wire *wire)
@@ -300,13 +411,8 @@ static unsigned int receive(struct vhca_carrier *carrier, struct vhca_packet_wir
 	unsigned int n = 0;
 
 	for (; n < RECEIVE_FRAMES; n++) {
-		if (!frames->held) {
-			ssize_t size = read(carrier->fd, frames->in, sizeof(frames->in));
-
-			if (size <= 0)
-				break;
-			frames->in_size = (size_t)size;
-		}
+		if (!frames->held && !read_frame(frames))
+			break;
 		frames->held = false;
 		frames->held = !take_frame(frames, wire);
 		if (frames->held)
@@ -345,6 +451,7 @@ static int set_up_packet_socket(int fd, unsigned int index)
 		return -errno;
 	setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof(promiscuous));
 	setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof(one));
+	setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof(one));
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
 	return 0;
 }
@@ -372,12 +479,8 @@ static void destroy(struct vhca_carrier *carrier)
 
 	if (carrier->fd >= 0)
 		close(carrier->fd);
-	while (frames->waiting) {
-		struct waiting *waiting = frames->waiting;
-
-		frames->waiting = waiting->next;
-		free(waiting);
-	}
+	while (frames->waiting)
+		forget_oldest(frames);
 	free(frames);
 }
 
@@ -410,7 +513,8 @@ static struct vhca_carrier *create(
 	frames->carrier.device = device;
 	frames->carrier.fd = fd;
 	vhca_device_address(device, frames->carrier.address);
-	memcpy(frames->neighbors.address, frames->carrier.address, 16);
+	frames->is_socket = ops == &vhca_carrier_packet;
+	frames->neighbors.gids = device->gids;
 	own_mac(device, frames->neighbors.mac);
 	return &frames->carrier;
 }
@@ -427,6 +531,7 @@ static struct vhca_carrier *create_packet(struct vhca_device *device, const char
 
 const struct vhca_carrier_ops vhca_carrier_tap = {
 	.name = "tap",
+	.frames = true,
 	.create = create_tap,
 	.destroy = destroy,
 	.reserve = reserve,
@@ -437,6 +542,7 @@ const struct vhca_carrier_ops vhca_carrier_tap = {
 
 const struct vhca_carrier_ops vhca_carrier_packet = {
 	.name = "packet",
+	.frames = true,
 	.create = create_packet,
 	.destroy = destroy,
 	.reserve = reserve,

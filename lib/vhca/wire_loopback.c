@@ -31,12 +31,12 @@ static bool ready(const struct vhca_qp *qp)
 /* A connected peer: of the same transport, in a state to receive, and connected to this very QP. */
 static struct vhca_qp *connected_peer(const struct vhca_qp *qp)
 {
-	struct vhca_device *device = vhca_find_device(qp->set.ah_attr.grh.dgid.raw);
+	struct vhca_device *device = vhca_find_peer_device(qp);
 	struct vhca_qp *peer = device ? vhca_find_qp(device, qp->set.dest_qp_num) : NULL;
 
 	if (!peer || peer->type != qp->type || !ready(peer) || peer->set.dest_qp_num != qp->number)
 		return NULL;
-	if (vhca_find_device(peer->set.ah_attr.grh.dgid.raw) != qp->object.context->device)
+	if (vhca_find_peer_device(peer) != qp->object.context->device)
 		return NULL;
 	return device->port_up && qp->object.context->device->port_up ? peer : NULL;
 }
@@ -166,12 +166,13 @@ static uint32_t qkey_of(const struct vhca_message *message)
 static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 {
 	const struct mlx5_wqe_av *av = message->av;
-	uint32_t gid = from_be32(av->grh_gid_fl) >> 20 & 0xff;
-	struct vhca_device *to = vhca_find_device(av->rgid);
+	const struct vhca_gid *source = &wire->device->gids[vhca_av_gid(av)];
+	struct vhca_device *to = vhca_find_device(av->rgid, source->vlan);
 	struct vhca_qp *peer = to ? vhca_find_qp(to, from_be32(av->dqp_dct) & 0xffffff) : NULL;
 	struct vhca_datagram how = {
 		.source_qpn = message->qp->number,
 		.qkey = qkey_of(message),
+		.tag = source->vlan ? (uint16_t)(vhca_av_sl(av) << 13 | source->vlan) : 0,
 	};
 
 	count_sent(message->qp, message->length);
@@ -182,7 +183,7 @@ static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 		return true;
 	}
 	count_received(peer, message->length);
-	make_grh(how.grh, &wire->device->gids[gid], message);
+	make_grh(how.grh, source, message);
 	vhca_receive_datagram(peer, message, &how);
 	return true;
 }

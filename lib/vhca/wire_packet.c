@@ -45,18 +45,48 @@ static bool address_of_link_local(const uint8_t gid[16], uint8_t address[16])
 	return true;
 }
 
-bool vhca_wire_route(const struct vhca_packet_wire *wire, const uint8_t gid[16], uint32_t qpn,
-	struct vhca_route *route)
+/* In frames of its own a port sends all that a GID is: its address, its VLAN, and v1 as such. */
+static bool route_of_frames(
+	const struct vhca_gid *source, const struct vhca_path *path, struct vhca_route *route)
 {
-	const struct vhca_carrier *carrier = wire->carrier;
-
-	memcpy(route->source, carrier->address, 16);
-	if (!vhca_is_ipv4(route->source) || !address_of_link_local(gid, route->dest))
-		memcpy(route->dest, gid, 16);
-	route->source_port = carrier->source_port
-		? carrier->source_port
-		: (uint16_t)(FIRST_SOURCE_PORT | ((qpn * 0x9e3779b1u) >> 18));
+	if (vhca_gid_is_empty(source))
+		return false;
+	memcpy(route->source, source->raw, 16);
+	memcpy(route->dest, path->gid, 16);
+	route->source_port = (uint16_t)(FIRST_SOURCE_PORT | ((path->qpn * 0x9e3779b1u) >> 18));
+	route->v1 = !source->type;
+	route->traffic_class = path->traffic_class;
+	if (source->vlan)
+		route->tag = (uint16_t)(path->sl << 13 | source->vlan);
 	return vhca_is_ipv4(route->source) == vhca_is_ipv4(route->dest);
+}
+
+/* Of a socket: the kernel writes the headers, by its one address. */
+static bool route_of_socket(
+	const struct vhca_carrier *carrier, const struct vhca_path *path, struct vhca_route *route)
+{
+	memcpy(route->source, carrier->address, 16);
+	if (!vhca_is_ipv4(route->source) || !address_of_link_local(path->gid, route->dest))
+		memcpy(route->dest, path->gid, 16);
+	route->source_port = carrier->source_port;
+	return vhca_is_ipv4(route->source) == vhca_is_ipv4(route->dest);
+}
+
+bool vhca_wire_route(
+	const struct vhca_packet_wire *wire, const struct vhca_path *path, struct vhca_route *route)
+{
+	const struct vhca_gid *source = &wire->wire.device->gids[path->sgid_index];
+
+	memset(route, 0, sizeof(*route));
+	return wire->carrier->ops->frames ? route_of_frames(source, path, route)
+					  : route_of_socket(wire->carrier, path, route);
+}
+
+/* Whether what came by that route is from whom the other leads to. */
+static bool is_of_peer(const struct vhca_route *came, const struct vhca_route *to)
+{
+	return !memcmp(to->dest, came->source, 16) && !memcmp(to->source, came->dest, 16) &&
+		to->v1 == came->v1 && !((to->tag ^ came->tag) & VHCA_VLAN_MASK);
 }
 
 /* ---- out ---- */
@@ -97,7 +127,7 @@ uint8_t *vhca_wire_begin(struct vhca_flow *flow, struct vhca_packet *packet)
 
 static void capture(bool sent, const struct vhca_route *route, const uint8_t *bytes, size_t size)
 {
-	vhca_pcap_packet(sent, route->source, route->dest, route->source_port, bytes, size);
+	vhca_pcap_packet(sent, route, bytes, size);
 }
 
 void vhca_wire_end(struct vhca_packet_wire *wire)
@@ -140,7 +170,8 @@ static bool of_transport(const struct vhca_qp *qp, uint8_t transport)
 static enum vhca_drop deliver_datagram(
 	struct vhca_qp *qp, const struct vhca_route *route, const struct vhca_packet *packet)
 {
-	struct vhca_datagram how = {.source_qpn = packet->source_qpn, .qkey = packet->qkey};
+	struct vhca_datagram how = {
+		.source_qpn = packet->source_qpn, .qkey = packet->qkey, .tag = route->tag};
 	struct vhca_message message;
 
 	message.qp = qp;
@@ -192,7 +223,7 @@ static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_r
 	if (qp->type == IBV_QPT_UD)
 		return deliver_datagram(qp, route, packet);
 	flow = vhca_flow_of(wire, qp);
-	if (unlikely(!flow || memcmp(flow->route.dest, route->source, 16)))
+	if (unlikely(!flow || !is_of_peer(route, &flow->route)))
 		return VHCA_DROP_SOURCE;
 	if (packet->parts & VHCA_IS_RESPONSE)
 		vhca_flow_answered(flow, packet);
@@ -291,11 +322,6 @@ static struct vhca_answer by_packets(
 	return vhca_flow_request(flow, message);
 }
 
-static bool in_process(const struct vhca_qp *qp)
-{
-	return vhca_find_device(qp->set.ah_attr.grh.dgid.raw) != NULL;
-}
-
 /* A QP that has a flow has its peer elsewhere. */
 static struct vhca_answer request(struct vhca_wire *wire, const struct vhca_message *message)
 {
@@ -305,7 +331,7 @@ static struct vhca_answer request(struct vhca_wire *wire, const struct vhca_mess
 		return by_packets(packet_wire(wire), message);
 	if (likely(qp->peer && qp->peer_generation == vhca_qp_generation))
 		return vhca_wire_loopback.request(wire, message);
-	if (qp->flow || !in_process(qp))
+	if (qp->flow || !vhca_find_peer_device(qp))
 		return by_packets(packet_wire(wire), message);
 	return vhca_wire_loopback.request(wire, message);
 }
@@ -321,6 +347,7 @@ static uint32_t qkey_of(const struct vhca_message *message)
 static bool datagram_by_packet(struct vhca_packet_wire *wire, const struct vhca_message *message)
 {
 	struct vhca_qp *qp = message->qp;
+	struct vhca_path path = vhca_path_of_av(message->av, qp->number);
 	struct vhca_packet packet = {
 		.transport = VHCA_TRANSPORT_UD,
 		.operation = message->opcode == MLX5_OPCODE_SEND_IMM ? VHCA_SEND_ONLY_IMM
@@ -338,7 +365,7 @@ static bool datagram_by_packet(struct vhca_packet_wire *wire, const struct vhca_
 		vhca_packet_parts(packet.transport, packet.operation), packet.length);
 	uint8_t *payload;
 
-	if (!vhca_wire_route(wire, message->av->rgid, qp->number, &wire->datagram_route))
+	if (!vhca_wire_route(wire, &path, &wire->datagram_route))
 		return true;
 	if (full(wire, &wire->datagram_route, size / PAUSE_PACKETS)) {
 		vhca_qp_wait(qp, PAUSE_NS);
@@ -356,7 +383,10 @@ static bool datagram_by_packet(struct vhca_packet_wire *wire, const struct vhca_
 
 static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 {
-	if (!vhca_disturb_any && vhca_find_device(message->av->rgid))
+	uint32_t source = vhca_av_gid(message->av);
+
+	if (!vhca_disturb_any &&
+		vhca_find_device(message->av->rgid, wire->device->gids[source].vlan))
 		return vhca_wire_loopback.datagram(wire, message);
 	return datagram_by_packet(packet_wire(wire), message);
 }

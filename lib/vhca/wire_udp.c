@@ -34,7 +34,7 @@ enum {
 	LAST_LOCAL = 254, /* 127.0.0.x */
 };
 
-#define DEFAULT_ADDRESS "127.0.0.1"
+#define DEFAULT_ADDRESS "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1" /* 127.0.0.1 */
 
 /* Packets of one size to one address, side by side. */
 struct burst {
@@ -446,7 +446,7 @@ static struct vhca_carrier *allocate(struct vhca_device *device)
 static void say_moved(
 	const struct vhca_device *device, const uint8_t wanted[16], const uint8_t address[16])
 {
-	bool asked = strcmp(vhca_options()->address, DEFAULT_ADDRESS) != 0;
+	bool asked = memcmp(vhca_options()->addresses[0].raw, DEFAULT_ADDRESS, 16) != 0;
 	char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
 
 	vbn__log(asked ? LOG_NOTICE : LOG_INFO,

@@ -116,7 +116,8 @@ static void expect_icrc(const struct frame *frame)
 		memcpy(route.source, ip + 8, 16);
 		memcpy(route.dest, ip + 24, 16);
 	}
-	assert_true(vhca_icrc_right(vhca_icrc_of_headers(ip, frame->ip_size), frame->packet, size));
+	assert_true(
+		vhca_icrc_right(vhca_icrc_of_headers(ip, frame->ip_size + 8), frame->packet, size));
 	assert_true(
 		vhca_icrc_right(vhca_icrc_of_route(&route, (uint32_t)size), frame->packet, size));
 }
@@ -180,7 +181,7 @@ static void one_wrong_bit_breaks_the_icrc(void **state)
 
 	(void)state;
 	frame_of(&frame, write_frame, 40);
-	seed = vhca_icrc_of_headers(frame.bytes, 40);
+	seed = vhca_icrc_of_headers(frame.bytes, 48);
 	for (size_t bit = 0; bit < frame.packet_size * 8; bit++) {
 		bool masked = bit / 8 == 4; /* congestion marks may change on the way */
 

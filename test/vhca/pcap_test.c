@@ -35,8 +35,7 @@ static void capture_one(bool sent, const struct vhca_route *route, struct vhca_p
 	memcpy(bytes + n, payload, packet->length);
 	n += packet->length;
 	vhca_icrc_write(vhca_icrc_of_route(route, n), bytes, n);
-	vhca_pcap_packet(
-		sent, route->source, route->dest, route->source_port, bytes, n + VHCA_ICRC_BYTES);
+	vhca_pcap_packet(sent, route, bytes, n + VHCA_ICRC_BYTES);
 }
 
 static void capture(void)
