@@ -26,9 +26,11 @@
 #include <verbena/export.h>
 #include <verbena/init.h>
 #include <verbena/mode.h>
+#include <verbena/peer.h>
 #include <verbena/pool.h>
 #include <verbena/port.h>
 #include <verbena/queue.h>
+#include <verbena/srq.h>
 #include <verbena/worker.h>
 #include <verbena/zone.h>
 

@@ -21,6 +21,10 @@ struct vbn_port_conf {
 
 	/* Path MTU: 256, 512, 1024, 2048 or 4096; default the port's active one. */
 	uint32_t mtu;
+
+	/* Zones are registered so that the device may write a message's bytes out of order; the
+	 * completion comes last all the same. AUTO: where the device and the library have it. */
+	enum vbn_switch relaxed_ordering;
 };
 
 enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND };
@@ -36,8 +40,9 @@ struct vbn_port_info {
 	uint32_t mtu;         /* active path MTU */
 	uint64_t max_message; /* bytes */
 	uint32_t max_queues, max_depth;
-	int gid_index; /* the chosen one */
-	char gid[64];  /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
+	uint32_t max_reads; /* reads and atomics in flight of a queue, either way */
+	int gid_index;      /* the chosen one */
+	char gid[64];       /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
 	char capabilities
 		[128]; /* words, blank between: "rc uc ud send write read atomic": what the device has */
 };

@@ -10,9 +10,9 @@
  * functions run on the queue's worker and hold to the rules of a fast path: no lock, no locked
  * instruction, no system call, no allocation, no log.
  *
- * State of a queue is which ops table it has, so that no data-path function asks: a driver gives a
- * new queue vbn__queue_unconnected, its own table once connected, and its table of failure once it
- * has failed.
+ * State of a queue is what is in its ops table, so that no data-path function asks: the port room
+ * gives a new queue vbn__refusing_ops; a driver gives it the driver's own when it is connected, with
+ * lines of vbn__lacking_ops for what the transport has not, and refuses again once it has failed.
  */
 #ifndef VBN_DRV_H
 #define VBN_DRV_H
@@ -22,8 +22,10 @@
 #include "run/run.h"
 
 #include <verbena/export.h>
+#include <verbena/peer.h>
 #include <verbena/port.h>
 #include <verbena/queue.h>
+#include <verbena/srq.h>
 #include <verbena/worker.h>
 
 /* Data-path functions are kept together, apart from the rest: a check reads this section of the
@@ -36,12 +38,36 @@ struct driver;
 struct queue_list {
 	struct vbn_queue **dirty; /* those that may have something staged, each at most once */
 	uint32_t n_dirty;
+	uint32_t turn; /* whose turn vbn_poll() begins with */
+	bool groups_first;
+	uint32_t news;  /* set by the control thread, atomically: some queue has `news` */
+	uint32_t n_own; /* queues at the front of `queues` that are polled each by itself */
 	uint32_t n_queues;
 	struct vbn_queue **queues;
-	uint32_t turn; /* whose turn vbn_poll() begins with */
+	struct queue_group *groups; /* those of the drivers, one a port */
 	uint32_t capacity;
 	struct vbn_worker *worker;
 	struct worker_traffic gone; /* what destroyed queues have passed */
+};
+
+/* What queues of one worker and one port have in common: CQs, SRQs, a doorbell register. A driver's
+ * group starts with it, is made with the first queue or SRQ that needs it and goes with the last;
+ * both on the control thread while the worker waits. */
+struct queue_group {
+	struct vbn_port *port;
+	struct queue_list *list;
+	struct queue_group *next;
+	uint32_t n_users; /* queues and SRQs */
+	uint32_t news;    /* set by the control thread, atomically: for poll to look into */
+	/* Events of the queues that share CQs; NULL while none does. */
+	int (*poll)(struct queue_group *group, struct vbn_event *events, int n);
+};
+
+/* What the control thread has to tell a queue's worker. */
+enum queue_news {
+	NEWS_QP = 1 << 0,     /* the device moved the QP to error and said so by an event */
+	NEWS_CQ = 1 << 1,     /* a CQ of the queue has failed: nothing more will come from it */
+	NEWS_DEVICE = 1 << 2, /* the device is gone */
 };
 
 /* What each driver's queue starts with. */
@@ -56,10 +82,13 @@ struct vbn_queue {
 	bool dirty;
 	bool connected;
 	bool failed;
-	int refusal; /* what a queue that takes nothing answers: -ENOTCONN, -EPIPE */
-	/* lines 1 and 2: counted once a burst */
+	bool grouped; /* its group polls for it */
+	int refusal;  /* what a queue that takes nothing answers: -ENOTCONN, -EPIPE */
+	/* line 1 and on: counted once a burst */
 	struct vbn_queue_stats stats cache_aligned;
 	/* control path */
+	uint32_t news;          /* enum queue_news, set by the control thread, atomically */
+	struct vbn_queue *next; /* of the port's: the control thread's */
 	struct counter_set counters;
 	struct vbn_queue_conf conf;  /* checked, defaults filled in */
 	struct vbn_queue_conf asked; /* as the caller gave it */
@@ -68,28 +97,56 @@ struct vbn_queue {
 static_assert(offsetof(struct vbn_queue, stats) == CACHE_LINE,
 	"a queue's first line holds what each call reads");
 
+/* See verbena/queue.h for what each answers. */
 struct queue_ops {
 	int (*send)(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
+	int (*send_imm)(
+		struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n);
 	int (*send_inline)(struct vbn_queue *queue, const void *data, size_t len);
+	int (*send_inline_imm)(struct vbn_queue *queue, const void *data, size_t len, uint32_t imm);
+	int (*send_inline_to)(
+		struct vbn_queue *queue, const struct vbn_peer *peer, const void *data, size_t len);
 	int (*write)(struct vbn_queue *queue, struct vbn_buf **bufs,
 		const struct vbn_remote *remotes, int n);
+	int (*write_imm)(struct vbn_queue *queue, struct vbn_buf **bufs,
+		const struct vbn_remote *remotes, const uint32_t *imms, int n);
+	int (*write_inline)(struct vbn_queue *queue, const void *data, size_t len,
+		const struct vbn_remote *remote);
+	int (*read)(struct vbn_queue *queue, struct vbn_buf **bufs,
+		const struct vbn_remote *remotes, int n);
+	int (*fetch_add)(struct vbn_queue *queue, struct vbn_buf **bufs,
+		const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n);
+	int (*cmp_swap)(struct vbn_queue *queue, struct vbn_buf **bufs,
+		const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n);
 	void (*flush)(struct vbn_queue *queue);
 	int (*recv)(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
-	/* Fills events; with n 0 it only reaps. Signals an idle tail. */
+	/* Fills events; with n 0 it only reaps. Signals an idle tail. Of a grouped queue only the
+	 * drain calls it, with n 0. */
 	int (*poll)(struct vbn_queue *queue, struct vbn_event *events, int n);
 	/* Sends staged or in flight. */
 	uint32_t (*outstanding)(const struct vbn_queue *queue);
 };
 
-/* What takes nothing: each answers queue->refusal, the flush does nothing. */
-int vbn__refuse_send(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
-int vbn__refuse_send_inline(struct vbn_queue *queue, const void *data, size_t len);
-int vbn__refuse_write(
-	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n);
-void vbn__refuse_flush(struct vbn_queue *queue);
+/* What takes nothing and has nothing: each answers queue->refusal, the flush does nothing. */
+extern const struct queue_ops vbn__refusing_ops;
 
-/* Ops of a queue that is not connected: it refuses, and nothing is outstanding. */
-extern const struct queue_ops vbn__queue_unconnected;
+/* What a transport has not: each answers -EOPNOTSUPP. */
+extern const struct queue_ops vbn__lacking_ops;
+
+/* On the control thread: what the queue's worker finds at its next vbn_poll(). */
+static inline void queue_tell(struct vbn_queue *queue, uint32_t news)
+{
+	struct queue_list *list = load_acquire(&queue->list);
+
+	__atomic_fetch_or(&queue->news, news, __ATOMIC_RELEASE);
+	if (list)
+		store_release(&list->news, 1);
+}
+
+static inline void group_tell(struct queue_group *group)
+{
+	store_release(&group->news, 1);
+}
 
 /* Marks the queue for the flush at the end of the iteration. */
 static force_inline void queue_mark_dirty(struct vbn_queue *queue)
@@ -113,7 +170,11 @@ struct vbn_port {
 	uint32_t mtu;                                  /* path MTU asked for or the active one */
 	struct zone_registration zones[MEM_MAX_ZONES]; /* written on the control thread, before a
 							  pool of the zone is sent from */
-	uint32_t n_queues, n_exports;
+	uint32_t n_queues, n_exports, n_srqs, n_peers;
+	struct vbn_queue *queues; /* the control thread's */
+	struct peer_entry *peers; /* the control thread's */
+	bool relaxed_ordering;    /* zones are registered so */
+	enum vbn_switch relaxed_asked;
 	struct vbn_port *next;
 	struct counter_set counters;
 	uint64_t events[4]; /* counters: enum port_counter */
@@ -124,6 +185,39 @@ enum port_counter { PORT_DOWN, PORT_UP, PORT_ADDRESS_CHANGED, PORT_DEVICE_ERROR 
 struct export_key {
 	void *region;
 	uint32_t rkey;
+};
+
+/* A peer as the port keeps it: one for each address and way there. */
+struct peer_entry {
+	struct vbn_peer peer;
+	struct vbn_port *port;
+	struct peer_entry *next;
+	uint32_t refs;
+	struct vbn_address address;
+	uint8_t service_level, traffic_class, hop_limit;
+	void *driver_data;
+};
+
+/* What each driver's SRQ starts with. */
+struct vbn_srq {
+	struct vbn_port *port;
+	struct queue_list *list;
+	struct vbn_srq_conf conf; /* checked, defaults filled in */
+	uint32_t n_queues;
+	uint32_t limits_seen;    /* by the control thread, atomically */
+	uint64_t no_buf, limits; /* counted by the worker */
+};
+
+/* An address on the wire: vbn_address taken apart and put together. */
+struct address {
+	enum vbn_transport transport;
+	enum vbn_link link;
+	uint32_t mtu; /* bytes */
+	uint32_t qpn, psn;
+	uint32_t qkey;
+	uint16_t lid;
+	uint8_t reads, peer_reads; /* in flight towards the peer, and taken from it */
+	uint8_t gid[16];
 };
 
 struct driver {
@@ -142,33 +236,49 @@ struct driver {
 		struct zone_registration *registration);
 	void (*zone_unregister)(struct vbn_port *port, struct zone_registration *registration);
 	int (*export_register)(struct vbn_port *port, void *addr, size_t size, uint32_t access,
-		struct export_key *key);
+		bool relaxed, struct export_key *key);
 	void (*export_unregister)(struct vbn_port *port, struct export_key *key);
 
-	/* conf has been checked against the port's info and filled in. The queue's worker waits
-	 * meanwhile. */
-	int (*queue_create)(struct vbn_port *port, struct vbn_worker *worker,
+	/* conf has been checked against the port's info and filled in. The queue's worker, whose list
+	 * it is, waits meanwhile. */
+	int (*queue_create)(struct vbn_port *port, struct queue_list *list,
 		const struct vbn_queue_conf *conf, struct vbn_queue **queue);
 	void (*queue_address)(const struct vbn_queue *queue, struct vbn_address *address);
 	/* Fills the receive ring: on the worker's thread, before queue_connect. */
 	int (*queue_fill)(struct vbn_queue *queue);
-	int (*queue_connect)(struct vbn_queue *queue, const struct vbn_address *peer);
+	/* peer is NULL for UD. */
+	int (*queue_connect)(struct vbn_queue *queue, const struct address *peer);
+	/* Makes a connected queue fail, so that all it has comes back. The worker waits. */
+	int (*queue_fail)(struct vbn_queue *queue);
+	/* Whether a failed queue has reported all it had; on the worker's thread. */
+	bool (*queue_quiet)(const struct vbn_queue *queue);
+	/* Back to as it was made. The worker waits. */
+	int (*queue_reset)(struct vbn_queue *queue);
+	/* On the worker's thread: what the control thread has heard. */
+	void (*queue_news)(struct vbn_queue *queue, uint32_t news);
 	/* Stops the device's access to the queue's bufs. */
 	void (*queue_stop)(struct vbn_queue *queue);
 	/* Frees the bufs it holds (on the worker's thread), then the queue. */
 	void (*queue_free)(struct vbn_queue *queue);
 	void (*queue_modes)(const struct vbn_queue *queue, struct mode_report *report);
+
+	/* NULL: the driver has none. As of a queue: create and stop on the control thread, fill and
+	 * free on the worker's. */
+	int (*srq_create)(struct vbn_port *port, struct queue_list *list,
+		const struct vbn_srq_conf *conf, struct vbn_srq **srq);
+	int (*srq_fill)(struct vbn_srq *srq);
+	void (*srq_stop)(struct vbn_srq *srq);
+	void (*srq_free)(struct vbn_srq *srq);
+	uint32_t (*srq_posted)(const struct vbn_srq *srq);
+
+	/* entry->address and the way are set; fills handle, number, source. NULL: no UD here. */
+	int (*peer_create)(struct peer_entry *entry);
+	void (*peer_destroy)(struct peer_entry *entry);
+	/* Where a datagram came from: its QPN and GID. */
+	void (*buf_source)(const struct vbn_buf *buf, uint32_t *qpn, uint8_t gid[16]);
 };
 
-/* An address on the wire: vbn_address taken apart and put together. */
-struct address {
-	enum vbn_transport transport;
-	enum vbn_link link;
-	uint32_t mtu; /* bytes */
-	uint32_t qpn, psn;
-	uint16_t lid;
-	uint8_t gid[16];
-};
+/* An address as bytes, put together and taken apart. */
 void vbn__address_pack(const struct address *address, struct vbn_address *wire);
 /* -EINVAL with a sentence. */
 int vbn__address_unpack(const struct vbn_address *wire, struct address *address);

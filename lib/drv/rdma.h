@@ -1,9 +1,9 @@
-/* rdma.h - what the drivers on libibverbs share: devices, GIDs, registration, the RC state machine,
- * async events
+/* rdma.h - what the drivers on libibverbs share: devices, GIDs, registration, the state machine of
+ * queue pairs, async events
  *
  * Lives here: the control path of an RDMA device by plain verbs. May come in: libibverbs, run
  * (control thread). May touch it: the drivers mlx5 and verbs. Everything runs on the control
- * thread.
+ * thread. A QP's context is its struct vbn_queue.
  */
 #ifndef VBN_RDMA_H
 #define VBN_RDMA_H
@@ -21,6 +21,10 @@ struct rdma_port {
 	struct ibv_gid_entry gid; /* the chosen one */
 	char gid_why[96];
 	bool gid_asked;
+	/* Which of the port's queues have their completions in this CQ: the driver's. */
+	bool (*uses_cq)(const struct vbn_queue *queue, const struct ibv_cq *cq);
+	/* What an SRQ's context stands for. */
+	void (*srq_limit)(void *srq_context);
 };
 
 static inline struct rdma_port *rdma_port(struct vbn_port *port)
@@ -49,19 +53,36 @@ int vbn__rdma_gids(const char *name, int port_number, char (*gids)[80], int n);
 int vbn__rdma_zone_register(
 	struct vbn_port *port, struct vbn_zone *zone, struct zone_registration *registration);
 void vbn__rdma_zone_unregister(struct vbn_port *port, struct zone_registration *registration);
-int vbn__rdma_export_register(
-	struct vbn_port *port, void *addr, size_t size, uint32_t access, struct export_key *key);
+int vbn__rdma_export_register(struct vbn_port *port, void *addr, size_t size, uint32_t access,
+	bool relaxed, struct export_key *key);
 void vbn__rdma_export_unregister(struct vbn_port *port, struct export_key *key);
 
-/* The state machine of an RC queue pair: INIT when made; RTR and RTS once its receives are posted.
- * `mtu` comes back as what holds. */
-int vbn__rdma_rc_init(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf);
-int vbn__rdma_rc_connect(struct rdma_port *port, struct ibv_qp *qp,
+/* The state machine of a queue pair: INIT when made; RTR and RTS once its receives are posted (peer
+ * is NULL for UD; `mtu` comes back as what holds); ERR, RESET. */
+int vbn__rdma_qp_init(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf);
+int vbn__rdma_qp_connect(struct rdma_port *port, struct ibv_qp *qp,
 	const struct vbn_queue_conf *conf, uint32_t psn, const struct address *peer, uint32_t *mtu);
+int vbn__rdma_qp_move(struct rdma_port *port, struct ibv_qp *qp, enum ibv_qp_state state);
+
+/* Reads and atomics that a queue may have in flight towards this peer. */
+static inline uint32_t rdma_reads(const struct vbn_queue_conf *conf, const struct address *peer)
+{
+	return min(conf->max_reads.value, (uint32_t)peer->peer_reads);
+}
+
+/* The way to a peer, for an address handle or a connection. */
+struct rdma_way {
+	uint8_t service_level, traffic_class, hop_limit;
+};
+void vbn__rdma_fill_path(struct rdma_port *port, struct rdma_way way, const struct address *peer,
+	struct ibv_ah_attr *path);
 
 /* This queue pair's own address, with the port's MTU and GID. */
-void vbn__rdma_address(
-	const struct rdma_port *port, uint32_t qpn, uint32_t psn, struct vbn_address *wire);
+void vbn__rdma_address(const struct rdma_port *port, const struct vbn_queue_conf *conf,
+	uint32_t qpn, uint32_t psn, struct vbn_address *wire);
+
+/* IBV_QPT_RC and its like. */
+enum ibv_qp_type vbn__rdma_qp_type(enum vbn_transport transport);
 
 /* 24 random bits to start a queue pair's sequence at. */
 uint32_t vbn__rdma_random_psn(void);

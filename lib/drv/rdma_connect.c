@@ -1,4 +1,4 @@
-/* rdma_connect.c - an RC queue pair through INIT, RTR and RTS, with every attribute in range */
+/* rdma_connect.c - a queue pair through INIT, RTR and RTS, and back, with every attribute in range */
 
 #include "drv/rdma.h"
 
@@ -39,18 +39,39 @@ static int modify(struct rdma_port *port, struct ibv_qp *qp, struct ibv_qp_attr 
 	return 0;
 }
 
-int vbn__rdma_rc_init(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf)
+enum ibv_qp_type vbn__rdma_qp_type(enum vbn_transport transport)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)port->port.info.port};
+	switch (transport) {
+	case VBN_UC: return IBV_QPT_UC;
+	case VBN_UD: return IBV_QPT_UD;
+	default: return IBV_QPT_RC;
+	}
+}
+
+int vbn__rdma_qp_move(struct rdma_port *port, struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {.qp_state = state};
+
+	return modify(port, qp, &attr, IBV_QP_STATE, state == IBV_QPS_ERR ? "ERR" : "RESET");
+}
+
+int vbn__rdma_qp_init(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+		.port_num = (uint8_t)port->port.info.port,
+		.qkey = conf->qkey.value};
 	unsigned int access = 0;
 
 	access |= conf->remote_access & VBN_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0;
 	access |= conf->remote_access & VBN_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0;
 	access |= conf->remote_access & VBN_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0;
+	if (conf->transport == VBN_UC)
+		access &= IBV_ACCESS_REMOTE_WRITE;
 	attr.qp_access_flags = access;
 	return modify(port, qp, &attr,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			(conf->transport == VBN_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS),
+		"INIT");
 }
 
 static enum ibv_mtu mtu_code(uint32_t bytes)
@@ -58,66 +79,93 @@ static enum ibv_mtu mtu_code(uint32_t bytes)
 	return (enum ibv_mtu)(log2_floor(bytes) - 7);
 }
 
-/* A peer of the fabric is reached by its LID, or by its GID over RoCE and between subnets. */
-static void fill_path(struct rdma_port *port, const struct vbn_queue_conf *conf,
-	const struct address *peer, struct ibv_ah_attr *path)
+/* A peer of the fabric is reached by its LID, or by its GID over RoCE and between subnets. Datagrams
+ * always have the GID, so that the receiver knows where they came from. */
+void vbn__rdma_fill_path(struct rdma_port *port, struct rdma_way way, const struct address *peer,
+	struct ibv_ah_attr *path)
 {
 	path->dlid = peer->lid;
-	path->sl = (uint8_t)conf->service_level.value;
+	path->sl = way.service_level;
 	path->port_num = (uint8_t)port->port.info.port;
-	path->is_global = port->port.info.link == VBN_LINK_ETHERNET;
+	path->is_global = port->port.info.link == VBN_LINK_ETHERNET || peer->transport == VBN_UD;
 	memcpy(path->grh.dgid.raw, peer->gid, 16);
 	path->grh.sgid_index = (uint8_t)port->gid.gid_index;
-	path->grh.hop_limit = (uint8_t)conf->hop_limit;
-	path->grh.traffic_class = (uint8_t)conf->traffic_class.value;
+	path->grh.hop_limit = way.hop_limit;
+	path->grh.traffic_class = way.traffic_class;
 }
 
-int vbn__rdma_rc_connect(struct rdma_port *port, struct ibv_qp *qp,
+static int to_rtr(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf,
+	const struct address *peer, uint32_t mtu)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	struct rdma_way way = {(uint8_t)conf->service_level.value,
+		(uint8_t)conf->traffic_class.value, (uint8_t)conf->hop_limit};
+	int mask = IBV_QP_STATE;
+
+	if (conf->transport != VBN_UD) {
+		attr.path_mtu = mtu_code(mtu);
+		attr.dest_qp_num = peer->qpn;
+		attr.rq_psn = peer->psn;
+		vbn__rdma_fill_path(port, way, peer, &attr.ah_attr);
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	}
+	if (conf->transport == VBN_RC) {
+		attr.max_dest_rd_atomic = (uint8_t)conf->max_peer_reads.value;
+		attr.min_rnr_timer = (uint8_t)conf->rnr_timer.value;
+		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	}
+	return modify(port, qp, &attr, mask, "RTR");
+}
+
+static int to_rts(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf,
+	const struct address *peer, uint32_t psn)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .sq_psn = psn};
+	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+
+	if (conf->transport == VBN_RC) {
+		attr.timeout = (uint8_t)conf->timeout.value;
+		attr.retry_cnt = (uint8_t)conf->retry_count.value;
+		attr.rnr_retry = (uint8_t)conf->rnr_retry.value;
+		attr.max_rd_atomic = (uint8_t)rdma_reads(conf, peer);
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	}
+	return modify(port, qp, &attr, mask, "RTS");
+}
+
+int vbn__rdma_qp_connect(struct rdma_port *port, struct ibv_qp *qp,
 	const struct vbn_queue_conf *conf, uint32_t psn, const struct address *peer, uint32_t *mtu)
 {
-	struct ibv_qp_attr attr = {0};
 	int ret;
 
-	*mtu = min(port->port.mtu, peer->mtu);
-	if (port->port.mtu != peer->mtu)
+	*mtu = peer ? min(port->port.mtu, peer->mtu) : port->port.mtu;
+	if (peer && port->port.mtu != peer->mtu)
 		log_warning(
 			"queue %s/%u: the path MTU is %u here and %u at the peer: the smaller one holds",
 			port->port.info.name, qp->qp_num, port->port.mtu, peer->mtu);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = mtu_code(*mtu);
-	attr.dest_qp_num = peer->qpn;
-	attr.rq_psn = peer->psn;
-	attr.max_dest_rd_atomic = (uint8_t)min(port->device.max_qp_rd_atom, 16);
-	attr.min_rnr_timer = (uint8_t)conf->rnr_timer.value;
-	fill_path(port, conf, peer, &attr.ah_attr);
-	ret = modify(port, qp, &attr,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		"RTR");
-	if (ret)
-		return ret;
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-		.sq_psn = psn,
-		.timeout = (uint8_t)conf->timeout.value,
-		.retry_cnt = (uint8_t)conf->retry_count.value,
-		.rnr_retry = (uint8_t)conf->rnr_retry.value,
-		.max_rd_atomic = (uint8_t)min(port->device.max_qp_init_rd_atom, 16)};
-	return modify(port, qp, &attr,
-		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
-		"RTS");
+	ret = to_rtr(port, qp, conf, peer, *mtu);
+	return ret ? ret : to_rts(port, qp, conf, peer, psn);
 }
 
-void vbn__rdma_address(
-	const struct rdma_port *port, uint32_t qpn, uint32_t psn, struct vbn_address *wire)
+void vbn__rdma_address(const struct rdma_port *port, const struct vbn_queue_conf *conf,
+	uint32_t qpn, uint32_t psn, struct vbn_address *wire)
 {
-	struct address address = {.transport = VBN_RC,
+	struct address address = {.transport = conf->transport,
 		.link = port->port.info.link,
 		.mtu = port->port.mtu,
 		.qpn = qpn,
 		.psn = psn,
 		.lid = port->attr.lid};
 
+	if (conf->transport == VBN_RC) {
+		address.reads = (uint8_t)conf->max_reads.value;
+		address.peer_reads = (uint8_t)conf->max_peer_reads.value;
+	}
+	if (conf->transport == VBN_UD) {
+		address.psn = 0;
+		address.qkey = conf->qkey.value;
+	}
 	memcpy(address.gid, port->gid.gid.raw, 16);
 	vbn__address_pack(&address, wire);
 }

@@ -195,6 +195,7 @@ static void describe(struct vbn_port_info *info, const struct ibv_device_attr *d
 	info->max_message = attr->max_msg_sz;
 	info->max_queues = (uint32_t)device->max_qp;
 	info->max_depth = min((uint32_t)device->max_qp_wr, 32768u);
+	info->max_reads = (uint32_t)min(device->max_qp_rd_atom, device->max_qp_init_rd_atom);
 	snprintf(info->capabilities, sizeof(info->capabilities), "rc uc ud send write%s%s",
 		device->max_qp_rd_atom ? " read" : "",
 		device->atomic_cap != IBV_ATOMIC_NONE ? " atomic" : "");
@@ -301,6 +302,75 @@ static int open_by_name(struct rdma_port *port, const char *name,
 	return ret;
 }
 
+/* A GID may move to another index when its interface changes: what is kept is the GID. */
+static void follow_gid(struct rdma_port *port)
+{
+	const char *name = port->port.info.name;
+	struct ibv_gid_entry *table;
+	int n = read_gids(port->context, (uint32_t)port->port.info.port, &table);
+
+	for (int i = 0; i < n; i++) {
+		if (table[i].port_num != (uint32_t)port->port.info.port ||
+			table[i].gid_type != port->gid.gid_type ||
+			memcmp(table[i].gid.raw, port->gid.gid.raw, 16))
+			continue;
+		if (table[i].gid_index != port->gid.gid_index)
+			log_notice("port %s: its GID has moved from index %u to %u", name,
+				port->gid.gid_index, table[i].gid_index);
+		port->gid.gid_index = table[i].gid_index;
+		port->port.info.gid_index = (int)table[i].gid_index;
+		free(table);
+		return;
+	}
+	free(table);
+	log_warning(
+		"port %s has lost its GID %s: give its interface that address again, or open the port anew",
+		name, port->port.info.gid);
+}
+
+static void tell_all(struct rdma_port *port, uint32_t news)
+{
+	for (struct vbn_queue *queue = port->port.queues; queue; queue = queue->next)
+		queue_tell(queue, news);
+}
+
+/* Nothing more comes out of a CQ that has failed, so its queues are stopped before their workers
+ * hear of it. */
+static void on_cq_error(struct rdma_port *port, struct ibv_cq *cq)
+{
+	log_error(
+		"port %s: a completion queue has failed (overrun, or the device could not write it): its queues fail, and must be made anew",
+		port->port.info.name);
+	for (struct vbn_queue *queue = port->port.queues; queue; queue = queue->next) {
+		if (!port->uses_cq || !port->uses_cq(queue, cq))
+			continue;
+		queue->port->driver->queue_fail(queue);
+		queue_tell(queue, NEWS_CQ);
+	}
+}
+
+/* Events of an object of this port. */
+static void on_object_event(struct rdma_port *port, const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR: on_cq_error(port, event->element.cq); return;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		if (event->element.qp->qp_context)
+			queue_tell(event->element.qp->qp_context, NEWS_QP);
+		return;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		if (port->srq_limit)
+			port->srq_limit(event->element.srq->srq_context);
+		return;
+	default:
+		log_debug(
+			"port %s: %s", port->port.info.name, ibv_event_type_str(event->event_type));
+	}
+}
+
 /* Async events of this port; those of the device's other port are another rdma_port's. */
 static void on_event(struct rdma_port *port, const struct ibv_async_event *event)
 {
@@ -329,15 +399,18 @@ static void on_event(struct rdma_port *port, const struct ibv_async_event *event
 			count_add(&base->events[PORT_ADDRESS_CHANGED], 1);
 			log_warning("port %s: %s; connected queues keep the address they have",
 				name, text);
+			if (event->event_type == IBV_EVENT_GID_CHANGE)
+				follow_gid(port);
 		}
 		return;
 	case IBV_EVENT_DEVICE_FATAL:
 		count_add(&base->events[PORT_DEVICE_ERROR], 1);
 		log_error(
-			"device of port %s reports a fatal error: every queue on it will fail; reset the device",
+			"device of port %s reports a fatal error: every queue on it fails; close the port, reset the device, open it anew",
 			name);
+		tell_all(port, NEWS_DEVICE);
 		return;
-	default: log_debug("port %s: %s", name, text);
+	default: on_object_event(port, event);
 	}
 }
 
@@ -378,6 +451,13 @@ static int check_mtu(struct rdma_port *port, const struct vbn_port_conf *conf)
 	return 0;
 }
 
+/* Messages may be written out of order; a completion still comes after them. */
+static void choose_ordering(struct rdma_port *port, const struct vbn_port_conf *conf)
+{
+	port->port.relaxed_asked = conf->relaxed_ordering;
+	port->port.relaxed_ordering = conf->relaxed_ordering != VBN_OFF;
+}
+
 int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const char *name,
 	int port_number, const struct vbn_port_conf *conf,
 	bool (*accepts)(struct ibv_device *device),
@@ -404,6 +484,7 @@ int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const ch
 	snprintf(info->driver, sizeof(info->driver), "%s", driver->name);
 	info->node = device_node(name);
 	describe(info, &port->device, &port->attr);
+	choose_ordering(port, conf);
 	if (!info->up)
 		return fail(ENETDOWN,
 			"port %s is down: bring its link up (`ip link set … up`, cable, switch)",
@@ -444,6 +525,9 @@ void vbn__rdma_port_modes(const struct rdma_port *port, struct mode_report *repo
 	vbn__mode_add(report, "path_mtu",
 		port->port.mtu == info->mtu ? "auto" : vbn__mode_number(port->port.mtu, "B"),
 		vbn__mode_number(port->port.mtu, "B"), "the smaller of the two ends holds");
+	vbn__mode_add(report, "relaxed_ordering", vbn__mode_switch(port->port.relaxed_asked),
+		port->port.relaxed_ordering ? "on" : "off",
+		"of zones: asked for when registering, and ignored by a device that has it not; completions come last all the same");
 	vbn__mode_add(report, "device_node", "auto",
 		info->node < 0 ? "unknown" : vbn__mode_number((uint64_t)info->node, ""), "%s",
 		info->node < 0 ? "the machine names no NUMA node for it" : "from sysfs");

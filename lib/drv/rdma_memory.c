@@ -40,10 +40,13 @@ static int register_failed(const struct vbn_port *port, const char *what, size_t
 int vbn__rdma_zone_register(
 	struct vbn_port *port, struct vbn_zone *zone, struct zone_registration *registration)
 {
-	struct ibv_mr *mr =
-		ibv_reg_mr(rdma_port(port)->pd, zone->base, zone->size, IBV_ACCESS_LOCAL_WRITE);
+	unsigned int flags = IBV_ACCESS_LOCAL_WRITE;
+	struct ibv_mr *mr;
 	char what[64];
 
+	/* An access flag that may be ignored: a device or kernel without it takes the rest. */
+	flags |= port->relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0u;
+	mr = ibv_reg_mr(rdma_port(port)->pd, zone->base, zone->size, flags);
 	if (!mr) {
 		snprintf(what, sizeof(what), "zone \"%s\"", zone->name);
 		return register_failed(port, what, zone->size, errno);
@@ -62,8 +65,8 @@ void vbn__rdma_zone_unregister(struct vbn_port *port, struct zone_registration *
 	*registration = (struct zone_registration){0};
 }
 
-int vbn__rdma_export_register(
-	struct vbn_port *port, void *addr, size_t size, uint32_t access, struct export_key *key)
+int vbn__rdma_export_register(struct vbn_port *port, void *addr, size_t size, uint32_t access,
+	bool relaxed, struct export_key *key)
 {
 	unsigned int flags = IBV_ACCESS_LOCAL_WRITE; /* verbs want it wherever a peer may write */
 	struct ibv_mr *mr;
@@ -71,6 +74,7 @@ int vbn__rdma_export_register(
 	flags |= access & VBN_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0u;
 	flags |= access & VBN_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0u;
 	flags |= access & VBN_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0u;
+	flags |= relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0u;
 	mr = ibv_reg_mr(rdma_port(port)->pd, addr, size, flags);
 	if (!mr)
 		return register_failed(port, "an export", size, errno);

@@ -1,27 +1,67 @@
-/* refuse.c - the data path of a queue that takes nothing: not connected yet, or failed */
+/* refuse.c - the data path of a queue that takes nothing (not connected yet, or failed), and what
+ * stands for operations that a transport has not */
 
 #include "drv/drv.h"
 
-int vbn__refuse_send(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
-{
-	(void)bufs, (void)n;
-	return queue->refusal;
-}
+/* One function of each shape, once for each answer. */
+#define ANSWERS(name, answer)                                                                 \
+	static int name##_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n)         \
+	{                                                                                     \
+		(void)queue, (void)bufs, (void)n;                                             \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_imms(                                                               \
+		struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)  \
+	{                                                                                     \
+		(void)queue, (void)bufs, (void)imms, (void)n;                                 \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_bytes(struct vbn_queue *queue, const void *data, size_t len)        \
+	{                                                                                     \
+		(void)queue, (void)data, (void)len;                                           \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_bytes_imm(                                                          \
+		struct vbn_queue *queue, const void *data, size_t len, uint32_t imm)          \
+	{                                                                                     \
+		(void)queue, (void)data, (void)len, (void)imm;                                \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_bytes_to(struct vbn_queue *queue, const struct vbn_peer *peer,      \
+		const void *data, size_t len)                                                 \
+	{                                                                                     \
+		(void)queue, (void)peer, (void)data, (void)len;                               \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_remotes(struct vbn_queue *queue, struct vbn_buf **bufs,             \
+		const struct vbn_remote *remotes, int n)                                      \
+	{                                                                                     \
+		(void)queue, (void)bufs, (void)remotes, (void)n;                              \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_remotes_imms(struct vbn_queue *queue, struct vbn_buf **bufs,        \
+		const struct vbn_remote *remotes, const uint32_t *imms, int n)                \
+	{                                                                                     \
+		(void)queue, (void)bufs, (void)remotes, (void)imms, (void)n;                  \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_bytes_remote(struct vbn_queue *queue, const void *data, size_t len, \
+		const struct vbn_remote *remote)                                              \
+	{                                                                                     \
+		(void)queue, (void)data, (void)len, (void)remote;                             \
+		return answer;                                                                \
+	}                                                                                     \
+	static int name##_atomics(struct vbn_queue *queue, struct vbn_buf **bufs,             \
+		const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)    \
+	{                                                                                     \
+		(void)queue, (void)bufs, (void)remotes, (void)atomics, (void)n;               \
+		return answer;                                                                \
+	}
 
-int vbn__refuse_send_inline(struct vbn_queue *queue, const void *data, size_t len)
-{
-	(void)data, (void)len;
-	return queue->refusal;
-}
+ANSWERS(refuse, queue->refusal)
+ANSWERS(lack, -EOPNOTSUPP)
 
-int vbn__refuse_write(
-	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
-{
-	(void)bufs, (void)remotes, (void)n;
-	return queue->refusal;
-}
-
-void vbn__refuse_flush(struct vbn_queue *queue)
+static void flush_nothing(struct vbn_queue *queue)
 {
 	(void)queue;
 }
@@ -38,12 +78,15 @@ static uint32_t none_outstanding(const struct vbn_queue *queue)
 	return 0;
 }
 
-const struct queue_ops vbn__queue_unconnected = {
-	.send = vbn__refuse_send,
-	.send_inline = vbn__refuse_send_inline,
-	.write = vbn__refuse_write,
-	.flush = vbn__refuse_flush,
-	.recv = vbn__refuse_send,
-	.poll = no_events,
-	.outstanding = none_outstanding,
-};
+#define TABLE(name)                                                                              \
+	{                                                                                        \
+		.send = name##_bufs, .send_imm = name##_imms, .send_inline = name##_bytes,       \
+		.send_inline_imm = name##_bytes_imm, .send_inline_to = name##_bytes_to,          \
+		.write = name##_remotes, .write_imm = name##_remotes_imms,                       \
+		.write_inline = name##_bytes_remote, .read = name##_remotes,                     \
+		.fetch_add = name##_atomics, .cmp_swap = name##_atomics, .flush = flush_nothing, \
+		.recv = name##_bufs, .poll = no_events, .outstanding = none_outstanding,         \
+	}
+
+const struct queue_ops vbn__refusing_ops = TABLE(refuse);
+const struct queue_ops vbn__lacking_ops = TABLE(lack);

@@ -2,7 +2,7 @@
 
 #include "port/port.h"
 
-enum { ADDRESS_VERSION = 1 };
+enum { ADDRESS_VERSION = 2 };
 
 static const uint8_t magic[4] = "VBNA";
 
@@ -35,6 +35,9 @@ void vbn__address_pack(const struct address *address, struct vbn_address *wire)
 	put(at + 12, address->psn, 4);
 	memcpy(at + 16, address->gid, sizeof(address->gid));
 	put(at + 32, address->lid, 2);
+	at[34] = address->reads;
+	at[35] = address->peer_reads;
+	put(at + 36, address->qkey, 4);
 }
 
 int vbn__address_unpack(const struct vbn_address *wire, struct address *address)
@@ -59,6 +62,9 @@ int vbn__address_unpack(const struct vbn_address *wire, struct address *address)
 		.qpn = get(at + 8, 4),
 		.psn = get(at + 12, 4),
 		.lid = (uint16_t)get(at + 32, 2),
+		.reads = at[34],
+		.peer_reads = at[35],
+		.qkey = get(at + 36, 4),
 	};
 	memcpy(address->gid, at + 16, sizeof(address->gid));
 	if (address->qpn > 0xffffff || address->psn > 0xffffff)

@@ -36,6 +36,8 @@ static int check_pool(const struct vbn_queue_conf *conf)
 	if (!conf->rx_pool)
 		return fail(
 			EINVAL, "queue cannot be created: its receives have no pool: set rx_pool");
+	if (conf->srq)
+		return 0; /* its receives are posted */
 	if (conf->rx_pool->n_bufs < conf->rx_depth)
 		return fail(ENOMEM,
 			"queue cannot be created: pool \"%s\" has %u bufs and the receive ring takes %u: make the pool larger or rx_depth smaller",
@@ -48,7 +50,8 @@ static int check_pool(const struct vbn_queue_conf *conf)
 	return 0;
 }
 
-int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
+/* Rings and what is in a WQE. */
+static int check_rings(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
 {
 	int ret = check_depth("tx_depth", &conf->tx_depth, 1024, port->max_depth);
 
@@ -63,6 +66,22 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 		conf->max_gather = 4;
 	if (!ret)
 		ret = check_range("max_gather", conf->max_gather, 1, 30);
+	if (!ret && conf->cqe_size && conf->cqe_size != 64 && conf->cqe_size != 128)
+		ret = fail(EINVAL, "queue cannot be created: cqe_size is %u and must be 64 or 128",
+			conf->cqe_size);
+	return ret;
+}
+
+/* What the transport encodes. */
+static int check_transport(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
+{
+	const uint32_t reads = min(port->max_reads, 16u);
+	int ret = check_range("transport", conf->transport, VBN_RC, VBN_UD);
+
+	if (!ret)
+		ret = check_number("max_reads", &conf->max_reads, reads, port->max_reads);
+	if (!ret)
+		ret = check_number("max_peer_reads", &conf->max_peer_reads, reads, port->max_reads);
 	if (!ret)
 		ret = check_number("retry_count", &conf->retry_count, 7, 7);
 	if (!ret)
@@ -72,6 +91,8 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 	if (!ret)
 		ret = check_number("rnr_timer", &conf->rnr_timer, 1, 31);
 	if (!ret)
+		ret = check_number("qkey", &conf->qkey, 0x11111111, 0x7fffffff);
+	if (!ret)
 		ret = check_number("service_level", &conf->service_level, 0, 7);
 	if (!ret)
 		ret = check_number("traffic_class", &conf->traffic_class, 0, 255);
@@ -79,12 +100,16 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 		conf->hop_limit = 64;
 	if (!ret)
 		ret = check_range("hop_limit", conf->hop_limit, 1, 255);
-	if (!ret && conf->transport != VBN_RC)
-		ret = fail(
-			EINVAL, "queue cannot be created: this version has the transport RC only");
-	if (!ret &&
-		conf->remote_access &
-			~(uint32_t)(VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC))
+	return ret;
+}
+
+int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
+{
+	int ret = check_rings(port, conf);
+
+	if (!ret)
+		ret = check_transport(port, conf);
+	if (!ret && conf->remote_access & ~(uint32_t)VBN_ACCESS_BITS)
 		ret = fail(EINVAL,
 			"queue cannot be created: remote_access %#x has bits that no enum vbn_access names",
 			conf->remote_access);
@@ -92,5 +117,20 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 		ret = check_pool(conf);
 	if (!ret && !conf->tx_pool)
 		conf->tx_pool = conf->rx_pool;
+	return ret;
+}
+
+int vbn__srq_conf_check(const struct vbn_port_info *port, struct vbn_srq_conf *conf)
+{
+	int ret = check_depth("depth", &conf->depth, 4096, port->max_depth);
+
+	if (!ret)
+		ret = check_range("limit", conf->limit, 0, conf->depth);
+	if (!ret && !conf->pool)
+		ret = fail(EINVAL, "srq cannot be created: its receives have no pool: set pool");
+	if (!ret && conf->pool->n_free < conf->depth)
+		ret = fail(ENOMEM,
+			"srq cannot be created: pool \"%s\" has %u bufs left of %u and the ring takes %u: make the pool larger or depth smaller",
+			conf->pool->name, conf->pool->n_free, conf->pool->n_bufs, conf->depth);
 	return ret;
 }

@@ -10,5 +10,6 @@
 
 /* Fills in defaults. -EINVAL or -ENOMEM with a sentence that names the field. */
 int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_conf *conf);
+int vbn__srq_conf_check(const struct vbn_port_info *port, struct vbn_srq_conf *conf);
 
 #endif

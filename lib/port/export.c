@@ -10,6 +10,7 @@ struct vbn_export {
 	size_t size;
 	size_t mapped; /* 0: the caller's memory */
 	uint32_t access;
+	bool relaxed;
 	struct export_key key;
 };
 
@@ -17,8 +18,8 @@ static int register_call(void *arg)
 {
 	struct vbn_export *exported = arg;
 	struct vbn_port *port = exported->port;
-	int ret = port->driver->export_register(
-		port, exported->addr, exported->size, exported->access, &exported->key);
+	int ret = port->driver->export_register(port, exported->addr, exported->size,
+		exported->access, exported->relaxed, &exported->key);
 
 	if (!ret)
 		port->n_exports++;
@@ -41,7 +42,7 @@ static int check(const struct vbn_port *port, const struct vbn_export_conf *conf
 		return fail(EINVAL,
 			"export on port %s has no size: name how many bytes peers may touch",
 			port->info.name);
-	if (conf->access & ~(uint32_t)(VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC))
+	if (conf->access & ~(uint32_t)VBN_ACCESS_BITS)
 		return fail(EINVAL,
 			"export on port %s: access %#x has bits that no enum vbn_access names",
 			port->info.name, conf->access);
@@ -63,6 +64,7 @@ VBN_API int vbn_export_create(
 	exported->addr = conf->addr;
 	exported->size = conf->size;
 	exported->access = conf->access;
+	exported->relaxed = conf->relaxed_ordering == VBN_ON;
 	if (!exported->addr)
 		exported->addr = vbn__map_on_node(
 			conf->size, conf->node.set ? (int)conf->node.value : -1, &exported->mapped);
@@ -110,4 +112,64 @@ VBN_API struct vbn_remote vbn_export_remote(const struct vbn_export *exported, s
 {
 	return (struct vbn_remote){
 		.addr = (uint64_t)(uintptr_t)exported->addr + offset, .rkey = exported->key.rkey};
+}
+
+/* ---- handles: the layout that verbena/export.h documents ---- */
+
+enum { HANDLE_VERSION = 1 };
+
+static const uint8_t magic[4] = "VBNH";
+
+static void put64(uint8_t *at, uint64_t value)
+{
+	__be64 wire = be64(value);
+
+	memcpy(at, &wire, sizeof(wire));
+}
+
+static uint64_t get64(const uint8_t *at)
+{
+	__be64 wire;
+
+	memcpy(&wire, at, sizeof(wire));
+	return from_be64(wire);
+}
+
+VBN_API int vbn_export_handle(
+	const struct vbn_export *exported, size_t offset, size_t len, struct vbn_handle *handle)
+{
+	struct vbn_remote remote = vbn_export_remote(exported, offset);
+	__be32 rkey = be32(remote.rkey);
+	uint8_t *at = handle->bytes;
+
+	if (!len || offset > exported->size || len > exported->size - offset)
+		return -ERANGE;
+	memset(handle, 0, sizeof(*handle));
+	memcpy(at, magic, sizeof(magic));
+	at[4] = HANDLE_VERSION;
+	at[5] = (uint8_t)exported->access;
+	put64(at + 8, remote.addr);
+	put64(at + 16, len);
+	memcpy(at + 24, &rkey, sizeof(rkey));
+	return 0;
+}
+
+VBN_API int vbn_handle_open(const struct vbn_handle *handle, struct vbn_region *region)
+{
+	const uint8_t *at = handle->bytes;
+	__be32 rkey;
+
+	if (memcmp(at, magic, sizeof(magic)) || at[4] != HANDLE_VERSION ||
+		at[5] & ~VBN_ACCESS_BITS || at[6] || at[7] || at[28] || at[29] || at[30] || at[31])
+		return -EINVAL;
+	memcpy(&rkey, at + 24, sizeof(rkey));
+	*region = (struct vbn_region){
+		.remote = {.addr = get64(at + 8), .rkey = from_be32(rkey)},
+		.len = get64(at + 16),
+		.access = at[5],
+	};
+	/* A piece that is empty, or that passes the end of the address space. */
+	if (!region->len || region->remote.addr > UINT64_MAX - (region->len - 1))
+		return -EINVAL;
+	return 0;
 }

@@ -194,10 +194,11 @@ VBN_API void vbn_port_close(struct vbn_port *port)
 {
 	if (!port)
 		return;
-	if (port->n_queues || port->n_exports) {
+	if (port->n_queues || port->n_exports || port->n_srqs || port->n_peers) {
 		log_error(
-			"port %s cannot be closed: it has %u queues and %u exports; destroy them first",
-			port->info.name, port->n_queues, port->n_exports);
+			"port %s cannot be closed: it has %u queues and %u exports, %u SRQs and %u peers; destroy them first",
+			port->info.name, port->n_queues, port->n_exports, port->n_srqs,
+			port->n_peers);
 		return;
 	}
 	vbn__counters_remove(&port->counters);

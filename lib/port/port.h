@@ -13,12 +13,16 @@
 #include "drv/drv.h"
 #include "run/run.h"
 
+/* Every bit of enum vbn_access. */
+#define VBN_ACCESS_BITS (VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC)
+
 /* The drivers there are, best first; ends with NULL. */
 extern const struct driver *const vbn__drivers[];
 
-/* The worker's queues, made with its first one. */
+/* The worker's queues, or NULL; made with its first queue or SRQ. */
 struct queue_list *vbn__worker_queues(struct vbn_worker *worker);
-int vbn__worker_queues_add(struct vbn_worker *worker, struct vbn_queue *queue);
+int vbn__worker_queues_make(struct vbn_worker *worker, struct queue_list **list);
+int vbn__worker_queues_add(struct queue_list *list, struct vbn_queue *queue);
 void vbn__worker_queues_remove(struct vbn_queue *queue);
 
 /* Registers the zone with the port unless it is; on the control thread. */

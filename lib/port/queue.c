@@ -17,6 +17,9 @@ static const struct counter_name counter_names[] = {
 	{"rx_bytes", "bytes received"},
 	{"rx_flushed", "receives outstanding when the queue failed"},
 	{"rx_no_buf", "receives not posted again at once because the pool was empty"},
+	{"tx_blueflame", "doorbells that carried their WQE"},
+	{"rx_scattered", "messages that came in their CQE"},
+	{"rx_compressed", "messages whose completion came compressed"},
 };
 static_assert(sizeof(struct vbn_queue_stats) == ARRAY_SIZE(counter_names) * sizeof(uint64_t),
 	"each value has its name");
@@ -24,25 +27,28 @@ static_assert(sizeof(struct vbn_queue_stats) == ARRAY_SIZE(counter_names) * size
 /* What a control call about a queue needs; the worker waits for it. */
 struct queue_call {
 	struct vbn_port *port;
-	struct vbn_worker *worker;
+	struct queue_list *list;
 	const struct vbn_queue_conf *conf;
-	const struct vbn_address *peer;
+	const struct address *peer;
 	struct vbn_queue *queue;
 };
 
 static int create_call(void *arg)
 {
 	struct queue_call *call = arg;
-	int ret = vbn__port_register_zone(call->port, call->conf->rx_pool->zone);
+	struct vbn_port *port = call->port;
+	int ret = vbn__port_register_zone(port, call->conf->rx_pool->zone);
 
 	if (!ret)
-		ret = vbn__port_register_zone(call->port, call->conf->tx_pool->zone);
+		ret = vbn__port_register_zone(port, call->conf->tx_pool->zone);
 	if (!ret)
-		ret = call->port->driver->queue_create(
-			call->port, call->worker, call->conf, &call->queue);
-	if (!ret)
-		call->port->n_queues++;
-	return ret;
+		ret = port->driver->queue_create(port, call->list, call->conf, &call->queue);
+	if (ret)
+		return ret;
+	port->n_queues++;
+	call->queue->next = port->queues;
+	port->queues = call->queue;
+	return 0;
 }
 
 static int connect_call(void *arg)
@@ -52,10 +58,30 @@ static int connect_call(void *arg)
 	return call->port->driver->queue_connect(call->queue, call->peer);
 }
 
+static int fail_call(void *arg)
+{
+	struct queue_call *call = arg;
+
+	return call->port->driver->queue_fail(call->queue);
+}
+
+static int reset_call(void *arg)
+{
+	struct queue_call *call = arg;
+
+	return call->port->driver->queue_reset(call->queue);
+}
+
 static int stop_call(void *arg)
 {
 	struct queue_call *call = arg;
 
+	for (struct vbn_queue **at = &call->port->queues; *at; at = &(*at)->next) {
+		if (*at == call->queue) {
+			*at = call->queue->next;
+			break;
+		}
+	}
 	call->port->driver->queue_stop(call->queue);
 	call->port->n_queues--;
 	return 0;
@@ -65,33 +91,57 @@ static void queue_end(struct vbn_queue *queue)
 {
 	struct queue_call call = {.port = queue->port, .queue = queue};
 
+	vbn__control_call(-1, stop_call, &call); /* from here on it has no news */
 	vbn__worker_queues_remove(queue);
-	vbn__control_call(-1, stop_call, &call);
+	if (queue->conf.srq)
+		queue->conf.srq->n_queues--;
 	queue->port->driver->queue_free(queue);
+}
+
+/* An SRQ is of one worker and one port, and brings its pool and depth. */
+static int check_srq(
+	const struct queue_list *list, const struct vbn_port *port, struct vbn_queue_conf *conf)
+{
+	if (!conf->srq)
+		return 0;
+	if (conf->srq->list != list || conf->srq->port != port)
+		return fail(EINVAL,
+			"queue cannot be created: its srq is another worker's or port's: make one for each");
+	if (conf->shared_cq == VBN_OFF)
+		return fail(EINVAL,
+			"queue cannot be created: shared_cq is off, and queues of an srq share CQs");
+	conf->rx_pool = conf->srq->conf.pool;
+	conf->rx_depth = conf->srq->conf.depth;
+	return 0;
 }
 
 VBN_API int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_queue_conf *asked, struct vbn_queue **result)
 {
 	struct vbn_queue_conf conf = *asked;
-	struct queue_call call = {.port = port, .worker = worker, .conf = &conf};
+	struct queue_call call = {.port = port, .conf = &conf};
 	struct vbn_queue *queue;
-	int ret = vbn__queue_conf_check(&port->info, &conf);
+	int ret = vbn__worker_queues_make(worker, &call.list);
 
-	if (ret)
-		return ret;
-	ret = vbn__control_call(vbn_worker_node(worker), create_call, &call);
+	if (!ret)
+		ret = check_srq(call.list, port, &conf);
+	if (!ret)
+		ret = vbn__queue_conf_check(&port->info, &conf);
+	if (!ret)
+		ret = vbn__control_call(vbn_worker_node(worker), create_call, &call);
 	if (ret)
 		return ret;
 	queue = call.queue;
 	queue->refusal = -ENOTCONN;
-	queue->ops = &vbn__queue_unconnected;
+	queue->ops = &vbn__refusing_ops;
 	queue->port = port;
 	queue->worker = worker;
 	queue->asked = *asked;
 	queue->context = conf.context;
 	queue->conf = conf;
-	ret = vbn__worker_queues_add(worker, queue);
+	if (conf.srq)
+		conf.srq->n_queues++;
+	ret = vbn__worker_queues_add(call.list, queue);
 	if (ret) {
 		queue_end(queue);
 		return ret;
@@ -112,19 +162,74 @@ VBN_API void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address
 	queue->port->driver->queue_address(queue, address);
 }
 
-VBN_API int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer)
+/* A datagram queue has no peer; the others' is of their transport and link. */
+static int check_peer(
+	const struct vbn_queue *queue, const struct vbn_address *wire, struct address *peer)
 {
-	struct queue_call call = {.port = queue->port, .queue = queue, .peer = peer};
+	const char *name = queue->port->info.name;
+	int ret;
+
+	if (queue->conf.transport == VBN_UD) {
+		if (wire)
+			return fail(EINVAL,
+				"queue %s/%u cannot be connected: a UD queue has no peer of its own: connect it to NULL, and give each buf its peer",
+				name, queue->number);
+		return 0;
+	}
+	if (!wire)
+		return fail(EINVAL,
+			"queue %s/%u cannot be connected without its peer's address: exchange vbn_queue_address()'s",
+			name, queue->number);
+	ret = vbn__address_unpack(wire, peer);
+	if (ret)
+		return ret;
+	if (peer->transport != queue->conf.transport || peer->link != queue->port->info.link)
+		return fail(EINVAL,
+			"queue %s/%u cannot be connected: the peer's transport or link layer is another one",
+			name, queue->number);
+	return 0;
+}
+
+VBN_API int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *wire)
+{
+	struct address peer;
+	struct queue_call call = {.port = queue->port, .queue = queue, .peer = wire ? &peer : NULL};
 	int ret;
 
 	if (queue->connected || queue->failed)
-		return fail(EISCONN, "queue %s/%u has been connected before: make a new one",
+		return fail(EISCONN,
+			"queue %s/%u has been connected before: take vbn_queue_reset(), or make a new one",
 			queue->port->info.name, queue->number);
-	ret = queue->port->driver->queue_fill(queue);
+	ret = check_peer(queue, wire, &peer);
+	if (!ret)
+		ret = queue->port->driver->queue_fill(queue);
 	if (!ret)
 		ret = vbn__control_call(vbn_worker_node(queue->worker), connect_call, &call);
 	queue->connected = !ret;
 	return ret;
+}
+
+VBN_API int vbn_queue_reset(struct vbn_queue *queue)
+{
+	struct queue_call call = {.port = queue->port, .queue = queue};
+	int ret = 0;
+
+	if (!queue->port->driver->queue_reset)
+		return -EOPNOTSUPP;
+	if (queue->connected && !queue->failed)
+		ret = vbn__control_call(-1, fail_call, &call);
+	if (ret)
+		return ret;
+	if (queue->failed && !queue->port->driver->queue_quiet(queue))
+		return -EAGAIN;
+	ret = vbn__control_call(-1, reset_call, &call);
+	if (ret)
+		return ret;
+	queue->ops = &vbn__refusing_ops;
+	queue->refusal = -ENOTCONN;
+	queue->connected = queue->failed = false;
+	queue->error[0] = '\0';
+	return 0;
 }
 
 VBN_API void vbn_queue_destroy(struct vbn_queue *queue)
@@ -184,6 +289,7 @@ VBN_API const char *vbn_status_text(enum vbn_status status)
 		[VBN_RNR_RETRY_EXCEEDED] = "receiver-not-ready retry counter exceeded",
 		[VBN_REMOTE_ABORTED] = "remote aborted",
 		[VBN_DEVICE_ERROR] = "device error",
+		[VBN_CQ_ERROR] = "completion queue error",
 	};
 
 	return (size_t)status < ARRAY_SIZE(text) ? text[status] : "unknown status";

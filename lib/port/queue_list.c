@@ -114,21 +114,31 @@ static int list_grow(struct queue_list *list)
 	return 0;
 }
 
-int vbn__worker_queues_add(struct vbn_worker *worker, struct vbn_queue *queue)
+int vbn__worker_queues_make(struct vbn_worker *worker, struct queue_list **list)
 {
-	struct queue_list *list;
 	int ret = vbn__worker_queues(worker) ? 0 : list_create(worker);
 
-	if (ret)
-		return ret;
-	list = vbn__worker_queues(worker);
-	vbn__worker_lock_traffic(worker);
+	*list = vbn__worker_queues(worker);
+	return ret;
+}
+
+/* Queues that are polled each by itself stand before those whose group is. */
+int vbn__worker_queues_add(struct queue_list *list, struct vbn_queue *queue)
+{
+	int ret;
+
+	vbn__worker_lock_traffic(list->worker);
 	ret = list_grow(list);
 	if (!ret) {
-		queue->list = list;
-		list->queues[list->n_queues++] = queue;
+		store_release(&queue->list, list);
+		list->queues[list->n_queues] = queue;
+		if (!queue->grouped) {
+			list->queues[list->n_queues] = list->queues[list->n_own];
+			list->queues[list->n_own++] = queue;
+		}
+		list->n_queues++;
 	}
-	vbn__worker_unlock_traffic(worker);
+	vbn__worker_unlock_traffic(list->worker);
 	return ret;
 }
 
@@ -151,6 +161,7 @@ void vbn__worker_queues_remove(struct vbn_queue *queue)
 	vbn__worker_lock_traffic(list->worker);
 	add_traffic(&queue->stats, &list->gone);
 	list->n_queues = remove_from(list->queues, list->n_queues, queue);
+	list->n_own -= !queue->grouped;
 	list->n_dirty = remove_from(list->dirty, list->n_dirty, queue);
 	vbn__worker_unlock_traffic(list->worker);
 	queue->list = NULL;

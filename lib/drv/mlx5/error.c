@@ -164,6 +164,8 @@ static void follow_send_done(struct mlx5_queue *mq)
 	mq->failure.flushed = mq->sq.done;
 }
 
+static void ops_of_failure(struct mlx5_queue *mq);
+
 /* An error of one side flushes the other, so what is seen first need not be what came first: the
  * cause is the error that is no flush. */
 cold void vbn__mlx5_failed(struct mlx5_queue *mq, struct cq *cq, const struct mlx5_cqe64 *cqe)
@@ -181,7 +183,7 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, struct cq *cq, const struct ml
 	}
 	mq->queue.failed = true;
 	mq->queue.refusal = -EPIPE;
-	mq->queue.ops = &vbn__mlx5_failed_ops;
+	ops_of_failure(mq);
 	mq->failure = (struct failure){0};
 	follow_send_done(mq);
 	if (!is_error(cqe)) {
@@ -288,12 +290,12 @@ static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 	return got + vbn__sq_release(mq, mq->failure.flushed, VBN_FLUSHED, events + got, n - got);
 }
 
-const struct queue_ops vbn__mlx5_failed_ops = {
-	.send = vbn__refuse_send,
-	.send_inline = vbn__refuse_send_inline,
-	.write = vbn__refuse_write,
-	.flush = vbn__refuse_flush,
-	.recv = failed_recv,
-	.poll = failed_poll,
-	.outstanding = vbn__sq_outstanding,
-};
+/* It takes nothing any more, and gives back what it has. */
+static void ops_of_failure(struct mlx5_queue *mq)
+{
+	mq->ops = vbn__refusing_ops;
+	mq->ops.recv = failed_recv;
+	mq->ops.poll = failed_poll;
+	mq->ops.outstanding = vbn__sq_outstanding;
+	mq->queue.ops = &mq->ops;
+}

@@ -110,6 +110,7 @@ struct mlx5_queue {
 	struct rq rq cache_aligned;
 	struct failure failure;
 	/* control path */
+	struct queue_ops ops;
 	struct ibv_qp *qp;
 	uint32_t psn;
 	uint32_t mtu;
@@ -124,8 +125,6 @@ static force_inline struct mlx5_queue *mlx5_queue(struct vbn_queue *queue)
 }
 
 /* ---- seams between the files ---- */
-
-extern const struct queue_ops vbn__mlx5_ops, vbn__mlx5_inlining_ops, vbn__mlx5_failed_ops;
 
 /* sq.c. The first `limit` events hold what needs one. A queue that fails on the way has the failed
  * ops behind it. */

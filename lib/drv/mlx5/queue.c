@@ -25,25 +25,20 @@ static int ring_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 	return got;
 }
 
-const struct queue_ops vbn__mlx5_ops = {
-	.send = vbn__sq_send,
-	.send_inline = vbn__sq_send_copy,
-	.write = vbn__sq_write,
-	.flush = vbn__sq_flush,
-	.recv = vbn__rq_recv,
-	.poll = ring_poll,
-	.outstanding = vbn__sq_outstanding,
-};
+/* What a connected queue does; the rest the transport has not. */
+static void ops_fill(struct mlx5_queue *mq)
+{
+	bool inlining = mq->sq.inline_size != 0;
 
-const struct queue_ops vbn__mlx5_inlining_ops = {
-	.send = vbn__sq_send_inlining,
-	.send_inline = vbn__sq_send_copy,
-	.write = vbn__sq_write_inlining,
-	.flush = vbn__sq_flush,
-	.recv = vbn__rq_recv,
-	.poll = ring_poll,
-	.outstanding = vbn__sq_outstanding,
-};
+	mq->ops = vbn__lacking_ops;
+	mq->ops.send = inlining ? vbn__sq_send_inlining : vbn__sq_send;
+	mq->ops.send_inline = vbn__sq_send_copy;
+	mq->ops.write = inlining ? vbn__sq_write_inlining : vbn__sq_write;
+	mq->ops.flush = vbn__sq_flush;
+	mq->ops.recv = vbn__rq_recv;
+	mq->ops.poll = ring_poll;
+	mq->ops.outstanding = vbn__sq_outstanding;
+}
 
 /* ---- taking libmlx5's rings over ---- */
 
@@ -246,14 +241,16 @@ static int objects_create(
 	return ret ? ret : rq_take_over(mq, &dv, conf);
 }
 
-int vbn__mlx5_queue_create(struct vbn_port *base, struct vbn_worker *worker,
+int vbn__mlx5_queue_create(struct vbn_port *base, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue)
 {
 	struct rdma_port *port = rdma_port(base);
 	struct mlx5_queue *mq = aligned_alloc(CACHE_LINE, round_up(sizeof(*mq), CACHE_LINE));
 	int ret;
 
-	(void)worker;
+	(void)list;
+	if (conf->transport != VBN_RC || conf->srq || conf->shared_cq == VBN_ON)
+		return fail(ENOTSUP, "queue cannot be created: this version has RC queues with CQs of their own only");
 	if (!mq)
 		return -ENOMEM;
 	memset(mq, 0, sizeof(*mq));
@@ -261,7 +258,7 @@ int vbn__mlx5_queue_create(struct vbn_port *base, struct vbn_worker *worker,
 	mq->psn = vbn__rdma_random_psn();
 	ret = objects_create(port, mq, conf);
 	if (!ret)
-		ret = vbn__rdma_rc_init(port, mq->qp, conf);
+		ret = vbn__rdma_qp_init(port, mq->qp, conf);
 	if (ret) {
 		destroy_objects(mq);
 		free_memory(mq);
@@ -276,7 +273,7 @@ void vbn__mlx5_queue_address(const struct vbn_queue *queue, struct vbn_address *
 {
 	const struct mlx5_queue *mq = container_of(queue, const struct mlx5_queue, queue);
 
-	vbn__rdma_address(rdma_port(queue->port), mq->qp->qp_num, mq->psn, address);
+	vbn__rdma_address(rdma_port(queue->port), &queue->conf, mq->qp->qp_num, mq->psn, address);
 }
 
 int vbn__mlx5_queue_fill(struct vbn_queue *queue)
@@ -292,22 +289,19 @@ int vbn__mlx5_queue_fill(struct vbn_queue *queue)
 	return 0;
 }
 
-int vbn__mlx5_queue_connect(struct vbn_queue *queue, const struct vbn_address *wire)
+int vbn__mlx5_queue_connect(struct vbn_queue *queue, const struct address *peer)
 {
 	struct mlx5_queue *mq = mlx5_queue(queue);
 	struct rdma_port *port = rdma_port(queue->port);
-	int ret = vbn__address_unpack(wire, &mq->peer);
+	int ret;
 
+	mq->peer = *peer;
+	ret = vbn__rdma_qp_connect(port, mq->qp, &queue->conf, mq->psn, peer, &mq->mtu);
 	if (ret)
 		return ret;
-	if (mq->peer.transport != VBN_RC || mq->peer.link != port->port.info.link)
-		return fail(EINVAL,
-			"queue %s/%u cannot be connected: the peer's transport or link layer is another one",
-			port->port.info.name, queue->number);
-	ret = vbn__rdma_rc_connect(port, mq->qp, &queue->conf, mq->psn, &mq->peer, &mq->mtu);
-	if (!ret)
-		queue->ops = mq->sq.inline_size ? &vbn__mlx5_inlining_ops : &vbn__mlx5_ops;
-	return ret;
+	ops_fill(mq);
+	queue->ops = &mq->ops;
+	return 0;
 }
 
 void vbn__mlx5_queue_stop(struct vbn_queue *queue)
@@ -383,8 +377,6 @@ void vbn__mlx5_queue_modes(const struct vbn_queue *queue, struct mode_report *re
 				   : "received bytes belong in bufs");
 	vbn__mode_add(report, "doorbell", "auto", "one a flush, no lock",
 		"a 64-bit store to the queue's register; BlueFlame is not used");
-	vbn__mode_add(
-		report, "relaxed_ordering", "auto", "off", "this version does not ask for it");
 	vbn__mode_add(report, "retry_timeout", asked(&conf->timeout, ""),
 		milliseconds(vbn__rdma_timeout_ns(conf->timeout.value), text, sizeof(text)),
 		"%u retries", conf->retry_count.value);

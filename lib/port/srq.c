@@ -1,0 +1,92 @@
+/* srq.c - a shared receive ring's life */
+
+#include "port/conf.h"
+#include "port/port.h"
+
+struct srq_call {
+	struct vbn_port *port;
+	struct queue_list *list;
+	const struct vbn_srq_conf *conf;
+	struct vbn_srq *srq;
+};
+
+static int create_call(void *arg)
+{
+	struct srq_call *call = arg;
+	int ret = vbn__port_register_zone(call->port, call->conf->pool->zone);
+
+	if (!ret)
+		ret = call->port->driver->srq_create(
+			call->port, call->list, call->conf, &call->srq);
+	if (!ret)
+		call->port->n_srqs++;
+	return ret;
+}
+
+static int stop_call(void *arg)
+{
+	struct srq_call *call = arg;
+
+	call->port->driver->srq_stop(call->srq);
+	call->port->n_srqs--;
+	return 0;
+}
+
+static void srq_end(struct vbn_srq *srq)
+{
+	const struct driver *driver = srq->port->driver;
+
+	vbn__control_call(-1, stop_call, &(struct srq_call){.port = srq->port, .srq = srq});
+	driver->srq_free(srq);
+}
+
+VBN_API int vbn_srq_create(struct vbn_worker *worker, struct vbn_port *port,
+	const struct vbn_srq_conf *asked, struct vbn_srq **result)
+{
+	struct vbn_srq_conf conf = *asked;
+	struct srq_call call = {.port = port, .conf = &conf};
+	int ret;
+
+	if (!port->driver->srq_create)
+		return fail(ENOTSUP, "port %s has no shared receive rings: give each queue its own",
+			port->info.name);
+	ret = vbn__srq_conf_check(&port->info, &conf);
+	if (!ret)
+		ret = vbn__worker_queues_make(worker, &call.list);
+	if (!ret)
+		ret = vbn__control_call(vbn_worker_node(worker), create_call, &call);
+	if (ret)
+		return ret;
+	call.srq->port = port;
+	call.srq->list = call.list;
+	call.srq->conf = conf;
+	ret = port->driver->srq_fill(call.srq);
+	if (ret) {
+		srq_end(call.srq);
+		return ret;
+	}
+	*result = call.srq;
+	return 0;
+}
+
+VBN_API void vbn_srq_destroy(struct vbn_srq *srq)
+{
+	if (!srq)
+		return;
+	if (srq->n_queues) {
+		log_error(
+			"srq on port %s cannot be destroyed: %u queues receive from it; destroy them first",
+			srq->port->info.name, srq->n_queues);
+		return;
+	}
+	srq_end(srq);
+}
+
+VBN_API void vbn_srq_stats(const struct vbn_srq *srq, struct vbn_srq_stats *stats)
+{
+	*stats = (struct vbn_srq_stats){
+		.posted = srq->port->driver->srq_posted(srq),
+		.no_buf = load_once(&srq->no_buf),
+		.limits = load_once(&srq->limits),
+	};
+}
