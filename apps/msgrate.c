@@ -1,11 +1,8 @@
 /* msgrate.c - `verbena msgrate`: options and their checks, the run from start to exit status */
 #include "msgrate.h"
 
-#include <signal.h>
 #include <stdlib.h>
-#include <time.h>
 
-#define SECOND            1000000000ll
 #define DAY               (86400 * SECOND)
 
 #define DEFAULT_DEPTH     1024
@@ -88,7 +85,7 @@ static const struct command command = {
 
 /* ---- checks ---- */
 
-static bool asked(const struct run *run, const char *option)
+bool asked(const struct run *run, const char *option)
 {
 	return option_given(&command, run->given, option);
 }
@@ -152,17 +149,6 @@ static int64_t default_depth(const struct run *run)
 	if (run->port_info.max_depth && depth > run->port_info.max_depth)
 		depth = run->port_info.max_depth;
 	return depth;
-}
-
-static void note_number(
-	struct run *run, const char *name, int64_t given, int64_t effective, const char *why)
-{
-	char requested[32] = "auto", holds[32];
-
-	if (given)
-		snprintf(requested, sizeof(requested), "%lld", (long long)given);
-	snprintf(holds, sizeof(holds), "%lld", (long long)effective);
-	mode_add(run, name, requested, holds, why);
 }
 
 /* Sets a depth that was not given, and says what it is. */
@@ -286,254 +272,6 @@ static int make_sides(struct run *run)
 	return 0;
 }
 
-/* ---- requested against effective: what this command decides ---- */
-
-static void cores_text(const struct run *run, char *text, size_t size)
-{
-	size_t n = 0;
-
-	for (int i = 0; i < run->n_cores && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
-}
-
-/* Where the user left the device open, run->chosen ends with why. */
-static const char *why_device(const struct run *run)
-{
-	const char *why = strstr(run->chosen, ": ");
-
-	if (!run->conf.device)
-		return why ? why + 2 : "the best port that there is";
-	return strcmp(run->conf.device, "vhca") ? "as asked" : "an emulated one, as asked";
-}
-
-static const char *why_workers(const struct run *run)
-{
-	if (run->conf.cores)
-		return "one for each core of --cores";
-	if (run->conf.one_worker)
-		return "both ends on one, as asked";
-	if (run->n_sides > 1)
-		return "one for each end";
-	return "both ends on one: two would leave no core of those allowed to anything else";
-}
-
-static void note_port(struct run *run)
-{
-	struct vbn_mode modes[32];
-	int n = vbn_port_modes(run->port, modes, ARRAY_SIZE(modes));
-
-	modes_add(run, modes, n < (int)ARRAY_SIZE(modes) ? n : (int)ARRAY_SIZE(modes), "port");
-}
-
-static void note_flag(
-	struct run *run, const char *name, bool given, bool effective, const char *why)
-{
-	mode_add(run, name, given ? "on" : "off", effective ? "on" : "off", why);
-}
-
-static void note_time(struct run *run, const char *name, int64_t ns, const char *why)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%g s", (double)ns / 1e9);
-	mode_add(run, name, asked(run, name) ? text : "auto", text, why);
-}
-
-static void note_verify(struct run *run)
-{
-	const struct msgrate_options *conf = &run->conf;
-	char scan[64];
-
-	snprintf(scan, sizeof(scan), "last scan of %lld slots", (long long)conf->tx_depth);
-	if (!conf->verify)
-		mode_add(run, "verify", "off", "off",
-			"not asked for; what is lost is known by counting, no more");
-	else if (conf->op == OP_WRITE)
-		mode_add(run, "verify", "on", scan,
-			"nobody receives a write: of each slot the last message is checked, at the end");
-	else
-		mode_add(run, "verify", "on", "each message", "as asked");
-}
-
-static void note_length(struct run *run)
-{
-	const struct msgrate_options *conf = &run->conf;
-	char text[32];
-
-	snprintf(text, sizeof(text), "%lld", (long long)conf->iters);
-	if (conf->iters)
-		mode_add(run, "iters", text, text, "as asked, of each queue that sends");
-	else
-		note_time(run, "duration", conf->duration,
-			asked(run, "duration") ? "as asked" : "the default");
-	note_time(run, "warmup", conf->warmup,
-		asked(run, "warmup")  ? "as asked"
-			: conf->iters ? "none with --iters, of which all count"
-				      : "the default");
-	snprintf(text, sizeof(text), "%lld msg/s at most", (long long)conf->rate);
-	mode_add(run, "rate", conf->rate ? text : "unlimited", conf->rate ? text : "unlimited",
-		conf->rate ? "as asked, in all" : "not asked for");
-}
-
-static void note_workers(struct run *run)
-{
-	const struct msgrate_options *conf = &run->conf;
-	char workers[32], cores[64];
-
-	snprintf(workers, sizeof(workers), "%d", run->n_sides);
-	mode_add(run, "workers", conf->cores || conf->one_worker ? workers : "auto", workers,
-		why_workers(run));
-	note_flag(run, "one_worker", conf->one_worker, conf->one_worker || run->n_sides == 1,
-		why_workers(run));
-	cores_text(run, cores, sizeof(cores));
-	mode_add(run, "cores", conf->cores ? conf->cores : "auto", cores,
-		conf->cores ? "as asked" : "of those allowed, near the device");
-}
-
-static void note_options(struct run *run)
-{
-	const struct msgrate_options *conf = &run->conf;
-	char device[64];
-
-	mode_add(run, "device", run->requested_device, device_text(run, device), why_device(run));
-	note_workers(run);
-	note_number(run, "queues", asked(run, "queues") ? conf->queues : 0, conf->queues,
-		asked(run, "queues") ? "as asked, of a worker to its peer" : "the default");
-	note_flag(run, "bidirectional", conf->bidirectional, conf->bidirectional,
-		conf->bidirectional ? "as asked: each queue sends and receives"
-				    : "not asked for: one end of each queue sends");
-	note_verify(run);
-	note_length(run);
-}
-
-/* ---- the monitor: a thread that sleeps, and tells the time ---- */
-
-/* Sleeps until the moment, or until the run is over: true then. */
-static bool sleep_until(struct run *run, uint64_t ns)
-{
-	struct timespec at = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
-	int err = 0;
-	bool over;
-
-	pthread_mutex_lock(&run->lock);
-	while (!run->over && !err)
-		err = pthread_cond_timedwait(&run->over_change, &run->lock, &at);
-	over = run->over;
-	pthread_mutex_unlock(&run->lock);
-	return over;
-}
-
-/* Messages and writes that are on their way. */
-static uint64_t on_the_way(struct run *run)
-{
-	uint64_t sum = 0;
-
-	for (int i = 0; i < run->n_ends; i++) {
-		const struct end *end = &run->ends[i];
-		uint64_t came = run->conf.op == OP_WRITE ? load_once(&end->completed)
-							 : load_once(&end->peer->received);
-		uint64_t sent = load_once(&end->sent);
-
-		if (end->sends && sent > came)
-			sum += sent - came;
-	}
-	return sum;
-}
-
-/* The time is over: nothing new is sent, and what is on its way may take as long as it comes. */
-static void wind_down(struct run *run)
-{
-	uint64_t left = on_the_way(run), last = now_ns(), now = last;
-
-	store_once(&run->phase, PHASE_END);
-	while (left && now - last < SECOND) {
-		uint64_t before = left;
-
-		if (sleep_until(run, now + SECOND / 200))
-			return;
-		left = on_the_way(run);
-		now = now_ns();
-		if (left != before)
-			last = now;
-	}
-	vbn_stop();
-}
-
-static void watch(struct run *run)
-{
-	uint64_t begin = now_ns() + (uint64_t)run->conf.warmup, next = begin;
-	uint64_t end = run->conf.iters ? UINT64_MAX : begin + (uint64_t)run->conf.duration;
-	struct progress start, before, now;
-
-	if (sleep_until(run, begin))
-		return;
-	store_once(&run->phase, PHASE_COUNT);
-	progress_take(run, &start);
-	before = start;
-	while (next < end) {
-		next = end - next > SECOND ? next + SECOND : end;
-		if (sleep_until(run, next))
-			return;
-		progress_take(run, &now);
-		if (now.ns - before.ns > SECOND / 2)
-			progress_print(run, &start, &before, &now);
-		before = now;
-	}
-	wind_down(run);
-}
-
-/* Tells how far the set-up is, each second. The side that gives up says why. */
-static int await_setup(struct run *run)
-{
-	char queues[64];
-	int err;
-
-	while ((err = meet(run, STAGE_CONNECTED, SECOND)) == -ETIMEDOUT)
-		say_live("setting up: %d of %s", load_once(&run->n_made),
-			plural((uint64_t)run->n_ends, "queue", queues));
-	say_live(NULL);
-	return err;
-}
-
-static void *monitor(void *arg)
-{
-	struct run *run = arg;
-
-	if (await_setup(run))
-		return NULL;
-	if (*run->chosen)
-		say("%s", run->chosen);
-	modes_print(run);
-	watch(run);
-	return NULL;
-}
-
-static int monitor_start(struct run *run)
-{
-	sigset_t set, old;
-	int err;
-
-	sigfillset(&set);
-	pthread_sigmask(SIG_SETMASK, &set, &old);
-	err = pthread_create(&run->monitor, NULL, monitor, run);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return err
-		? cannot("the run cannot be watched: no thread can be started: %s; raise ulimit -u or -v",
-			  strerror(err))
-		: 0;
-}
-
-static void monitor_stop(struct run *run)
-{
-	give_up(run, -ECANCELED);
-	pthread_mutex_lock(&run->lock);
-	run->over = true;
-	pthread_cond_broadcast(&run->over_change);
-	pthread_mutex_unlock(&run->lock);
-	pthread_join(run->monitor, NULL);
-	say_live(NULL);
-}
-
 /* ---- the run ---- */
 
 /* 0 or -errno of the first thing that failed. */
@@ -626,7 +364,6 @@ static int run_on_port(struct run *run)
 	if (status)
 		return status;
 	note_options(run);
-	note_port(run);
 	status = execute(run, &sink);
 	if (sink.file)
 		json_abandon(&sink);

@@ -2,10 +2,14 @@
  *
  *     run ── side (one worker) ── end (one queue, sending or receiving or both) ── its peer end
  *
- *     msgrate.c         options, checks, what they come to, the run from start to exit status
- *     msgrate_device.c  which port, which cores
- *     msgrate_side.c    a worker: set-up, the hot loop, draining, teardown
- *     msgrate_report.c  modes, the live line, the table, JSON
+ *     msgrate.c          options, checks, what they come to, the run from start to exit status
+ *     msgrate_device.c   which port, which cores
+ *     msgrate_side.c     a worker: set-up, draining, teardown
+ *     msgrate_loop.c     a worker: the hot loop, the window that counts
+ *     msgrate_meet.c     how workers wait for one another
+ *     msgrate_monitor.c  the thread that tells the time
+ *     msgrate_modes.c    requested against effective
+ *     msgrate_report.c   the live line, the table, JSON
  *
  * Threads: a side and its ends belong to their worker; the counts that the live line shows are read
  * by the monitor thread with relaxed loads. `meeting` is how workers wait for one another outside
@@ -24,6 +28,7 @@
 #define load_acquire(ptr)         __atomic_load_n(ptr, __ATOMIC_ACQUIRE)
 #define store_release(ptr, value) __atomic_store_n(ptr, value, __ATOMIC_RELEASE)
 
+#define SECOND                    1000000000ll
 #define RECEIVE_BURST             64
 #define MAX_CORES                 1024
 
@@ -170,17 +175,49 @@ int cores_choose(struct run *run);
 /* The set-up function for vbn_run(); arg is the run. */
 int side_setup(struct vbn_worker *worker, void *arg);
 
+/* ---- msgrate_loop.c: on the worker's thread ---- */
+
+/* The poll function for what the user asked for; its argument is the side. */
+vbn_poll_fn *side_loop(const struct run *run);
+
+/* One burst, after the loop. Returns how many messages came. */
+int end_receive(struct end *end);
+void mark_take(struct side *side, struct mark *mark);
+
+/* ---- msgrate_meet.c ---- */
+
+void arrive(struct run *run, enum stage stage);
+
+/* All have arrived; what they wrote before is seen after. */
+bool all_arrived(const struct run *run, enum stage stage);
+
 /* Waits until all have arrived at the stage. -ECANCELED: someone has given up; -ETIMEDOUT. */
 int meet(struct run *run, enum stage stage, uint64_t timeout_ns);
 void give_up(struct run *run, int err);
 
-/* ---- msgrate_report.c ---- */
+/* ---- msgrate_monitor.c ---- */
+
+int monitor_start(struct run *run);
+void monitor_stop(struct run *run);
+
+/* ---- msgrate_modes.c ---- */
+
+/* Whether the user gave this option. */
+bool asked(const struct run *run, const char *option);
+void cores_text(const struct run *run, char *text, size_t size);
+/* given 0: the user left it open. */
+void note_number(
+	struct run *run, const char *name, int64_t given, int64_t effective, const char *why);
+/* What this command decides, and the port. */
+void note_options(struct run *run);
 
 /* Adds a line to the block of modes: `who` tells lines of one name apart, where they differ. */
 void modes_add(struct run *run, const struct vbn_mode *modes, int n, const char *who);
 void mode_add(struct run *run, const char *name, const char *requested, const char *effective,
 	const char *why);
 void modes_print(const struct run *run);
+
+/* ---- msgrate_report.c ---- */
 
 /* What the live line shows. */
 struct progress {

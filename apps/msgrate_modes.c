@@ -1,0 +1,206 @@
+/* msgrate_modes.c - requested against effective: the block of modes, and what this command decides */
+#include "msgrate.h"
+
+#include <stdlib.h>
+
+/* ---- modes ---- */
+
+static bool same_mode(const struct vbn_mode *a, const struct vbn_mode *b)
+{
+	return !strcmp(a->requested, b->requested) && !strcmp(a->effective, b->effective);
+}
+
+static const struct vbn_mode *find_mode(const struct run *run, const char *name)
+{
+	for (int i = 0; i < run->n_modes; i++)
+		if (!strcmp(run->modes[i].name, name))
+			return &run->modes[i];
+	return NULL;
+}
+
+/* With modes_lock held. The first of a name has it plain; another one that differs is named after
+ * whose it is. */
+static void add_one(struct run *run, const struct vbn_mode *mode, const char *who)
+{
+	const struct vbn_mode *known = find_mode(run, mode->name);
+	struct vbn_mode *more;
+	char name[sizeof(mode->name)];
+
+	snprintf(name, sizeof(name), "%.31s", mode->name);
+	if (known) {
+		if (same_mode(known, mode))
+			return;
+		snprintf(name, sizeof(name), "%.18s, %.11s", mode->name, who);
+		if (find_mode(run, name))
+			return;
+	}
+	more = realloc(run->modes, (size_t)(run->n_modes + 1) * sizeof(*more));
+	if (!more)
+		return;
+	run->modes = more;
+	more[run->n_modes] = *mode;
+	memcpy(more[run->n_modes++].name, name, sizeof(name));
+}
+
+void modes_add(struct run *run, const struct vbn_mode *modes, int n, const char *who)
+{
+	pthread_mutex_lock(&run->modes_lock);
+	for (int i = 0; i < n; i++)
+		add_one(run, &modes[i], who);
+	pthread_mutex_unlock(&run->modes_lock);
+}
+
+void mode_add(struct run *run, const char *name, const char *requested, const char *effective,
+	const char *why)
+{
+	struct vbn_mode mode = {0};
+
+	snprintf(mode.name, sizeof(mode.name), "%s", name);
+	snprintf(mode.requested, sizeof(mode.requested), "%s", requested);
+	snprintf(mode.effective, sizeof(mode.effective), "%s", effective);
+	snprintf(mode.why, sizeof(mode.why), "%s", why);
+	modes_add(run, &mode, 1, "");
+}
+
+void modes_print(const struct run *run)
+{
+	fprintf(stderr, "%-24s %-14s %-24s %s\n", "mode", "requested", "effective", "why");
+	for (int i = 0; i < run->n_modes; i++) {
+		const struct vbn_mode *mode = &run->modes[i];
+
+		fprintf(stderr, "%-24s %-14s %-24s %s\n", mode->name, mode->requested,
+			mode->effective, mode->why);
+	}
+}
+
+/* ---- requested against effective: what this command decides ---- */
+
+void cores_text(const struct run *run, char *text, size_t size)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < run->n_cores && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
+}
+
+/* Where the user left the device open, run->chosen ends with why. */
+static const char *why_device(const struct run *run)
+{
+	const char *why = strstr(run->chosen, ": ");
+
+	if (!run->conf.device)
+		return why ? why + 2 : "the best port that there is";
+	return strcmp(run->conf.device, "vhca") ? "as asked" : "an emulated one, as asked";
+}
+
+static const char *why_workers(const struct run *run)
+{
+	if (run->conf.cores)
+		return "one for each core of --cores";
+	if (run->conf.one_worker)
+		return "both ends on one, as asked";
+	if (run->n_sides > 1)
+		return "one for each end";
+	return "both ends on one: two would leave no core of those allowed to anything else";
+}
+
+static void note_port(struct run *run)
+{
+	struct vbn_mode modes[32];
+	int n = vbn_port_modes(run->port, modes, ARRAY_SIZE(modes));
+
+	modes_add(run, modes, n < (int)ARRAY_SIZE(modes) ? n : (int)ARRAY_SIZE(modes), "port");
+}
+
+void note_number(
+	struct run *run, const char *name, int64_t given, int64_t effective, const char *why)
+{
+	char requested[32] = "auto", holds[32];
+
+	if (given)
+		snprintf(requested, sizeof(requested), "%lld", (long long)given);
+	snprintf(holds, sizeof(holds), "%lld", (long long)effective);
+	mode_add(run, name, requested, holds, why);
+}
+
+static void note_flag(
+	struct run *run, const char *name, bool given, bool effective, const char *why)
+{
+	mode_add(run, name, given ? "on" : "off", effective ? "on" : "off", why);
+}
+
+static void note_time(struct run *run, const char *name, int64_t ns, const char *why)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%g s", (double)ns / 1e9);
+	mode_add(run, name, asked(run, name) ? text : "auto", text, why);
+}
+
+static void note_verify(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	char scan[64];
+
+	snprintf(scan, sizeof(scan), "last scan of %lld slots", (long long)conf->tx_depth);
+	if (!conf->verify)
+		mode_add(run, "verify", "off", "off",
+			"not asked for; what is lost is known by counting, no more");
+	else if (conf->op == OP_WRITE)
+		mode_add(run, "verify", "on", scan,
+			"nobody receives a write: of each slot the last message is checked, at the end");
+	else
+		mode_add(run, "verify", "on", "each message", "as asked");
+}
+
+static void note_length(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	char text[32];
+
+	snprintf(text, sizeof(text), "%lld", (long long)conf->iters);
+	if (conf->iters)
+		mode_add(run, "iters", text, text, "as asked, of each queue that sends");
+	else
+		note_time(run, "duration", conf->duration,
+			asked(run, "duration") ? "as asked" : "the default");
+	note_time(run, "warmup", conf->warmup,
+		asked(run, "warmup")  ? "as asked"
+			: conf->iters ? "none with --iters, of which all count"
+				      : "the default");
+	snprintf(text, sizeof(text), "%lld msg/s at most", (long long)conf->rate);
+	mode_add(run, "rate", conf->rate ? text : "unlimited", conf->rate ? text : "unlimited",
+		conf->rate ? "as asked, in all" : "not asked for");
+}
+
+static void note_workers(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	char workers[32], cores[64];
+
+	snprintf(workers, sizeof(workers), "%d", run->n_sides);
+	mode_add(run, "workers", conf->cores || conf->one_worker ? workers : "auto", workers,
+		why_workers(run));
+	note_flag(run, "one_worker", conf->one_worker, conf->one_worker || run->n_sides == 1,
+		why_workers(run));
+	cores_text(run, cores, sizeof(cores));
+	mode_add(run, "cores", conf->cores ? conf->cores : "auto", cores,
+		conf->cores ? "as asked" : "of those allowed, near the device");
+}
+
+void note_options(struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	char device[64];
+
+	mode_add(run, "device", run->requested_device, device_text(run, device), why_device(run));
+	note_workers(run);
+	note_number(run, "queues", asked(run, "queues") ? conf->queues : 0, conf->queues,
+		asked(run, "queues") ? "as asked, of a worker to its peer" : "the default");
+	note_flag(run, "bidirectional", conf->bidirectional, conf->bidirectional,
+		conf->bidirectional ? "as asked: each queue sends and receives"
+				    : "not asked for: one end of each queue sends");
+	note_verify(run);
+	note_length(run);
+	note_port(run);
+}
