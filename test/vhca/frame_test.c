@@ -1,0 +1,898 @@
+/* frame_test.c - what a port sends as Ethernet frames: VLAN tags, RoCEv1, addresses that come, and
+ * gateways
+ *
+ * Two devices are behind one end of a veth pair in a network namespace of this process. A thread at the
+ * other end is the network: it keeps each frame, and sends it back, so that both devices hear it.
+ */
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	MAX_FRAMES = 512,
+	FRAME = 2048,
+	BYTES = 8192,
+	TYPE_IPV4 = 0x0800,
+	TYPE_ARP = 0x0806,
+	TYPE_VLAN = 0x8100,
+	TYPE_IPV6 = 0x86dd,
+	TYPE_ROCE = 0x8915,
+	/* where the options' addresses are in the tables */
+	GID_LINK_LOCAL_V1 = 0,
+	GID_LINK_LOCAL_V2 = 1,
+	GID_IPV4_V1 = 2,
+	GID_IPV4_V2 = 3,
+	GID_IPV6_V2 = 5,
+	GID_VLAN_V1 = 6,
+	GID_VLAN_V2 = 7,
+	VLAN = 7,
+	QKEY = 0x1234,
+	GRH = 40,
+};
+
+/* ---- the network ---- */
+
+struct frame {
+	size_t size;
+	uint8_t bytes[FRAME]; /* with its tag */
+};
+
+static struct {
+	int fd;
+	pthread_t thread;
+	bool stop;
+	bool silent; /* nothing is sent back */
+	pthread_mutex_t lock;
+	size_t n;
+	struct frame frames[MAX_FRAMES];
+} net = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static uint16_t word(const uint8_t *at)
+{
+	return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static void put_word(uint8_t *at, unsigned int value)
+{
+	at[0] = (uint8_t)(value >> 8);
+	at[1] = (uint8_t)value;
+}
+
+/* What the kernel took out of the frame is put back. */
+static ssize_t receive_frame(uint8_t *frame)
+{
+	union {
+		struct cmsghdr align;
+		uint8_t room[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+	} control;
+	struct iovec part = {frame, FRAME - 4};
+	struct msghdr message = {.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control)};
+	ssize_t size = recvmsg(net.fd, &message, MSG_DONTWAIT);
+	struct cmsghdr *header = size > 14 ? CMSG_FIRSTHDR(&message) : NULL;
+	struct tpacket_auxdata aux;
+
+	if (!header || header->cmsg_type != PACKET_AUXDATA)
+		return size;
+	memcpy(&aux, CMSG_DATA(header), sizeof(aux));
+	if (!(aux.tp_status & TP_STATUS_VLAN_VALID))
+		return size;
+	memmove(frame + 16, frame + 12, (size_t)size - 12);
+	put_word(frame + 12, TYPE_VLAN);
+	put_word(frame + 14, aux.tp_vlan_tci);
+	return size + 4;
+}
+
+static void keep_frame(const uint8_t *bytes, size_t size)
+{
+	if (net.n == MAX_FRAMES)
+		return;
+	memcpy(net.frames[net.n].bytes, bytes, size);
+	net.frames[net.n++].size = size;
+}
+
+static void *be_the_network(void *unused)
+{
+	static uint8_t frame[FRAME];
+
+	(void)unused;
+	while (!__atomic_load_n(&net.stop, __ATOMIC_ACQUIRE)) {
+		struct pollfd fd = {.fd = net.fd, .events = POLLIN};
+		bool silent;
+		ssize_t size;
+
+		if (poll(&fd, 1, 50) != 1)
+			continue;
+		size = receive_frame(frame);
+		if (size < 14)
+			continue;
+		pthread_mutex_lock(&net.lock);
+		keep_frame(frame, (size_t)size);
+		silent = net.silent;
+		pthread_mutex_unlock(&net.lock);
+		if (!silent && send(net.fd, frame, (size_t)size, 0) != size)
+			perror("frame_test: a frame is lost");
+	}
+	return NULL;
+}
+
+static int open_network(void)
+{
+	struct sockaddr_ll name = {.sll_family = AF_PACKET,
+		.sll_protocol = htobe16(0x0003),
+		.sll_ifindex = (int)if_nametoindex("far")};
+	int one = 1;
+
+	net.fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+	if (net.fd < 0 || setsockopt(net.fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof(one)) ||
+		setsockopt(net.fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof(one)) ||
+		bind(net.fd, (struct sockaddr *)&name, sizeof(name)))
+		return -1;
+	return pthread_create(&net.thread, NULL, be_the_network, NULL);
+}
+
+static void forget_frames(bool silent)
+{
+	pthread_mutex_lock(&net.lock);
+	net.n = 0;
+	net.silent = silent;
+	pthread_mutex_unlock(&net.lock);
+}
+
+static uint16_t tag_of(const struct frame *frame)
+{
+	return word(frame->bytes + 12) == TYPE_VLAN ? word(frame->bytes + 14) : 0;
+}
+
+static const uint8_t *inside(const struct frame *frame)
+{
+	return frame->bytes + (tag_of(frame) ? 18 : 14);
+}
+
+static uint16_t type_of(const struct frame *frame)
+{
+	return word(inside(frame) - 2);
+}
+
+static bool is_roce(const struct frame *frame)
+{
+	const uint8_t *ip = inside(frame);
+
+	switch (type_of(frame)) {
+	case TYPE_ROCE: return true;
+	case TYPE_IPV4: return ip[9] == 17 && word(ip + 22) == 4791;
+	case TYPE_IPV6: return ip[6] == 17 && word(ip + 42) == 4791;
+	default: return false;
+	}
+}
+
+/* The QP that a RoCE packet goes to. */
+static uint32_t qpn_of(const struct frame *frame)
+{
+	uint16_t type = type_of(frame);
+	const uint8_t *bth = inside(frame) + (type == TYPE_ROCE ? 40 : type == TYPE_IPV4 ? 28 : 48);
+
+	return (uint32_t)bth[5] << 16 | word(bth + 6);
+}
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The `nth` frame of that type, ever since the others were forgotten; waits for it. */
+static struct frame wait_frame(bool roce, uint16_t type, size_t nth)
+{
+	double deadline = seconds() + 10;
+	struct frame found = {.size = 0};
+
+	while (!found.size && seconds() < deadline) {
+		size_t n = 0;
+
+		pthread_mutex_lock(&net.lock);
+		for (size_t i = 0; i < net.n && !found.size; i++)
+			if (is_roce(&net.frames[i]) == roce && type_of(&net.frames[i]) == type &&
+				n++ == nth)
+				found = net.frames[i];
+		pthread_mutex_unlock(&net.lock);
+		if (!found.size)
+			usleep(1000);
+	}
+	if (!found.size)
+		fail_msg("no frame of type 0x%x came", type);
+	return found;
+}
+
+static void inject(const struct frame *frame)
+{
+	assert_int_equal(send(net.fd, frame->bytes, frame->size, 0), frame->size);
+}
+
+/* ---- two devices ---- */
+
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq_ex *cq;
+	struct ibv_mr *mr;
+	struct ibv_qp *qp;
+	uint8_t *memory;
+};
+
+static struct end ends[2];
+
+static void open_end(struct end *end, struct ibv_device *device)
+{
+	struct ibv_cq_init_attr_ex attr = {.cqe = 64,
+		.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_CVLAN};
+
+	end->context = ibv_open_device(device);
+	assert_non_null(end->context);
+	end->pd = ibv_alloc_pd(end->context);
+	end->cq = ibv_create_cq_ex(end->context, &attr);
+	end->memory = aligned_alloc(4096, BYTES);
+	assert_true(end->pd && end->cq && end->memory);
+	end->mr = ibv_reg_mr(
+		end->pd, end->memory, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	assert_non_null(end->mr);
+}
+
+static int open_ends(void **state)
+{
+	int n = 0;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	(void)state;
+	assert_true(list && n == 2);
+	for (int i = 0; i < 2; i++)
+		open_end(&ends[i], list[i]);
+	ibv_free_device_list(list);
+	return 0;
+}
+
+static int close_ends(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		ibv_dereg_mr(ends[i].mr);
+		ibv_destroy_cq(ibv_cq_ex_to_cq(ends[i].cq));
+		ibv_dealloc_pd(ends[i].pd);
+		ibv_close_device(ends[i].context);
+		free(ends[i].memory);
+	}
+	return 0;
+}
+
+static void make_qp(struct end *end, enum ibv_qp_type type)
+{
+	struct ibv_cq *cq = ibv_cq_ex_to_cq(end->cq);
+	struct ibv_qp_init_attr init = {.send_cq = cq,
+		.recv_cq = cq,
+		.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = type,
+		.sq_sig_all = 1};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qkey = QKEY,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+
+	end->qp = ibv_create_qp(end->pd, &init);
+	assert_non_null(end->qp);
+	assert_int_equal(ibv_modify_qp(end->qp, &attr,
+				 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					 (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)),
+		0);
+}
+
+static union ibv_gid gid_of(const struct end *end, int index)
+{
+	union ibv_gid gid;
+
+	assert_int_equal(ibv_query_gid(end->context, 1, index, &gid), 0);
+	return gid;
+}
+
+static struct ibv_ah_attr way_to(union ibv_gid gid, int source, uint8_t sl, uint8_t traffic_class)
+{
+	return (struct ibv_ah_attr){.is_global = 1,
+		.port_num = 1,
+		.sl = sl,
+		.grh = {.dgid = gid,
+			.sgid_index = (uint8_t)source,
+			.hop_limit = 64,
+			.traffic_class = traffic_class}};
+}
+
+static void to_ready(
+	struct end *end, enum ibv_qp_type type, const struct ibv_ah_attr *way, uint32_t peer)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = peer,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 1};
+
+	if (way)
+		attr.ah_attr = *way;
+	assert_int_equal(ibv_modify_qp(end->qp, &attr,
+				 type == IBV_QPT_UD ? IBV_QP_STATE
+						    : IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+						 IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+		0);
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1};
+	assert_int_equal(
+		ibv_modify_qp(end->qp, &attr,
+			type == IBV_QPT_UD ? IBV_QP_STATE | IBV_QP_SQ_PSN
+					   : IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+		0);
+}
+
+static void connect_ends(int index, uint8_t sl, uint8_t traffic_class)
+{
+	for (int i = 0; i < 2; i++)
+		make_qp(&ends[i], IBV_QPT_RC);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_ah_attr way = way_to(gid_of(&ends[!i], index), index, sl, traffic_class);
+
+		to_ready(&ends[i], IBV_QPT_RC, &way, ends[!i].qp->qp_num);
+	}
+}
+
+static void drop_qps(void)
+{
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ibv_destroy_qp(ends[i].qp), 0);
+		ends[i].qp = NULL;
+	}
+}
+
+static void post_receive(struct end *end)
+{
+	struct ibv_sge sge = {(uintptr_t)end->memory, BYTES, end->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	assert_int_equal(ibv_post_recv(end->qp, &wr, &bad), 0);
+}
+
+struct completion {
+	enum ibv_wc_status status;
+	uint32_t length;
+	uint16_t vlan;
+	uint8_t sl;
+};
+
+/* False: none came in that time. */
+static bool wait_completion(struct end *end, double time, struct completion *completion)
+{
+	struct ibv_poll_cq_attr attr = {0};
+	double deadline = seconds() + time;
+	int error;
+
+	while ((error = ibv_start_poll(end->cq, &attr)) == ENOENT)
+		if (seconds() > deadline)
+			return false;
+	assert_int_equal(error, 0);
+	completion->status = end->cq->status;
+	completion->length = ibv_wc_read_byte_len(end->cq);
+	completion->vlan = ibv_wc_read_cvlan(end->cq);
+	completion->sl = ibv_wc_read_sl(end->cq);
+	ibv_end_poll(end->cq);
+	return true;
+}
+
+static struct completion expect_completion(struct end *end)
+{
+	struct completion completion;
+
+	if (!wait_completion(end, 20, &completion))
+		fail_msg("nothing completes");
+	assert_string_equal(ibv_wc_status_str(completion.status), "success");
+	return completion;
+}
+
+static void post_send(struct end *end, uint32_t length, struct ibv_ah *ah, uint32_t qpn)
+{
+	struct ibv_sge sge = {(uintptr_t)end->memory, length, end->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND},
+			   *bad;
+
+	if (ah) {
+		wr.wr.ud.ah = ah;
+		wr.wr.ud.remote_qpn = qpn;
+		wr.wr.ud.remote_qkey = QKEY;
+	}
+	assert_int_equal(ibv_post_send(end->qp, &wr, &bad), 0);
+}
+
+/* One message of three packets goes over, and all frames of it are of that kind. Of a pair before, a
+ * frame may still come that was sent again. */
+static void expect_frames(int gid, uint8_t sl, uint8_t traffic_class, uint16_t type, uint16_t tag)
+{
+	size_t n_roce = 0;
+
+	forget_frames(false);
+	connect_ends(gid, sl, traffic_class);
+	for (size_t i = 0; i < BYTES; i++)
+		ends[0].memory[i] = (uint8_t)(i * 7 + (unsigned int)gid);
+	memset(ends[1].memory, 0, BYTES);
+	post_receive(&ends[1]);
+	post_send(&ends[0], 2500, NULL, 0);
+	expect_completion(&ends[0]);
+	assert_int_equal(expect_completion(&ends[1]).length, 2500);
+	assert_memory_equal(ends[1].memory, ends[0].memory, 2500);
+	pthread_mutex_lock(&net.lock);
+	for (size_t i = 0; i < net.n; i++) {
+		const struct frame *frame = &net.frames[i];
+		const uint8_t *ip = inside(frame);
+
+		if (!is_roce(frame)) {
+			assert_int_equal(tag_of(frame) & 0xfff, tag & 0xfff);
+			continue;
+		}
+		if (qpn_of(frame) != ends[0].qp->qp_num && qpn_of(frame) != ends[1].qp->qp_num)
+			continue;
+		n_roce++;
+		assert_int_equal(type_of(frame), type);
+		assert_int_equal(tag_of(frame), tag);
+		assert_int_equal(type == TYPE_IPV4 ? ip[1] : (uint8_t)(ip[0] << 4 | ip[1] >> 4),
+			traffic_class);
+	}
+	pthread_mutex_unlock(&net.lock);
+	assert_true(n_roce >= 4); /* and what acknowledges */
+	drop_qps();
+}
+
+/* ---- what a GID makes of a frame ---- */
+
+static void test_a_plain_gid_is_sent_untagged(void **state)
+{
+	(void)state;
+	expect_frames(GID_IPV4_V2, 5, 0x68, TYPE_IPV4, 0);
+	expect_frames(GID_IPV6_V2, 5, 0x68, TYPE_IPV6, 0);
+	expect_frames(GID_LINK_LOCAL_V2, 0, 0, TYPE_IPV6, 0);
+}
+
+static void test_a_vlan_is_a_tag_with_the_priority(void **state)
+{
+	(void)state;
+	expect_frames(GID_VLAN_V2, 5, 0x10, TYPE_IPV4, 5 << 13 | VLAN);
+	expect_frames(GID_VLAN_V2, 0, 0, TYPE_IPV4, VLAN);
+	expect_frames(GID_VLAN_V1, 3, 0x20, TYPE_ROCE, 3 << 13 | VLAN);
+}
+
+static void test_version_1_is_another_ethertype(void **state)
+{
+	(void)state;
+	expect_frames(GID_LINK_LOCAL_V1, 0, 0x44, TYPE_ROCE, 0);
+	expect_frames(GID_IPV4_V1, 0, 0, TYPE_ROCE, 0);
+}
+
+/* ---- datagrams ---- */
+
+static struct ibv_ah *make_way(struct end *from, union ibv_gid gid, int index, uint8_t sl)
+{
+	struct ibv_ah_attr attr = way_to(gid, index, sl, 0);
+	struct ibv_ah *ah = ibv_create_ah(from->pd, &attr);
+
+	assert_non_null(ah);
+	return ah;
+}
+
+static void make_datagram_qps(void)
+{
+	for (int i = 0; i < 2; i++) {
+		make_qp(&ends[i], IBV_QPT_UD);
+		to_ready(&ends[i], IBV_QPT_UD, NULL, 0);
+	}
+}
+
+static void expect_datagram(int gid, uint8_t kind, uint16_t tag, uint8_t sl)
+{
+	struct ibv_ah *ah = make_way(&ends[0], gid_of(&ends[1], gid), gid, sl);
+	struct completion completion;
+
+	post_receive(&ends[1]);
+	post_send(&ends[0], 100, ah, ends[1].qp->qp_num);
+	expect_completion(&ends[0]);
+	completion = expect_completion(&ends[1]);
+	assert_int_equal(completion.length, GRH + 100);
+	assert_int_equal(completion.vlan, tag);
+	assert_int_equal(completion.sl, kind); /* what a device tells there on Ethernet */
+	assert_memory_equal(ends[1].memory + GRH, ends[0].memory, 100);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void test_a_cqe_tells_of_the_tag(void **state)
+{
+	enum { V1, V2_IPV6, V2_IPV4 };
+
+	(void)state;
+	forget_frames(false);
+	make_datagram_qps();
+	expect_datagram(GID_VLAN_V2, V2_IPV4, 6 << 13 | VLAN, 6);
+	expect_datagram(GID_VLAN_V1, V1, VLAN, 0);
+	expect_datagram(GID_IPV4_V2, V2_IPV4, 0, 6);
+	expect_datagram(GID_IPV6_V2, V2_IPV6, 0, 0);
+	drop_qps();
+}
+
+/* One line to the status socket of this process; what it answers. */
+static void ask(const char *line, char *answer, size_t size)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int length =
+		snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "verbena-vhca/%d", getpid());
+	size_t n = 0;
+	ssize_t got;
+
+	assert_int_equal(
+		connect(fd, (struct sockaddr *)&name,
+			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)),
+		0);
+	assert_int_equal(write(fd, line, strlen(line)), strlen(line));
+	while (n < size - 1 && (got = read(fd, answer + n, size - 1 - n)) > 0)
+		n += (size_t)got;
+	answer[n] = '\0';
+	close(fd);
+}
+
+/* What the two devices together have counted by that name. */
+static unsigned long counted(const char *name)
+{
+	static char status[1 << 16];
+	unsigned long sum = 0;
+	char key[64];
+
+	ask("status\n", status, sizeof(status));
+	snprintf(key, sizeof(key), "\"%s\":", name);
+	for (const char *at = status; (at = strstr(at, key)); at += strlen(key))
+		sum += strtoul(at + strlen(key), NULL, 10);
+	return sum;
+}
+
+static void expect_counted(const char *name, unsigned long wanted)
+{
+	double deadline = seconds() + 10;
+
+	while (counted(name) < wanted && seconds() < deadline)
+		usleep(1000);
+	assert_int_equal(counted(name), wanted);
+}
+
+/* The tag is not in the ICRC, so that a frame can be moved to another VLAN. */
+static void test_frames_of_other_vlans_are_not_received(void **state)
+{
+	struct completion completion;
+	struct frame frame, other;
+	unsigned long before;
+	struct ibv_ah *ah;
+
+	(void)state;
+	make_datagram_qps();
+	forget_frames(false);
+	expect_datagram(GID_VLAN_V2, 2, VLAN, 0); /* and the MAC is known now */
+	forget_frames(true);
+	ah = make_way(&ends[0], gid_of(&ends[1], GID_VLAN_V2), GID_VLAN_V2, 0);
+	post_receive(&ends[1]);
+	post_send(&ends[0], 100, ah, ends[1].qp->qp_num);
+	expect_completion(&ends[0]);
+	frame = wait_frame(true, TYPE_IPV4, 0);
+
+	before = counted("rx_vlan");
+	other = frame;
+	put_word(other.bytes + 14, VLAN + 1);
+	inject(&other);
+	expect_counted("rx_vlan", before + 1);
+	other = frame;
+	memmove(other.bytes + 12, other.bytes + 16, other.size - 16);
+	other.size -= 4;
+	inject(&other);
+	expect_counted("rx_vlan", before + 2);
+	assert_false(wait_completion(&ends[1], 0.02, &completion));
+
+	put_word(frame.bytes + 14, 4 << 13 | VLAN); /* of its own VLAN, of any priority */
+	inject(&frame);
+	assert_int_equal(expect_completion(&ends[1]).vlan, 4 << 13 | VLAN);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	drop_qps();
+}
+
+/* ---- ways ---- */
+
+static const uint8_t nowhere[6] = {2, 9, 9, 9, 9, 9};
+
+/* Who asked is told that `nowhere` has the address. */
+static void answer_arp(const struct frame *question)
+{
+	struct frame answer = *question;
+	size_t at = tag_of(question) ? 18 : 14;
+
+	memcpy(answer.bytes, question->bytes + 6, 6);
+	memcpy(answer.bytes + 6, nowhere, 6);
+	put_word(answer.bytes + at + 6, 2);
+	memcpy(answer.bytes + at + 8, nowhere, 6);
+	memcpy(answer.bytes + at + 14, question->bytes + at + 24, 4);
+	memcpy(answer.bytes + at + 18, question->bytes + at + 8, 10);
+	inject(&answer);
+}
+
+static union ibv_gid ipv4_gid(uint8_t a, uint8_t b, uint8_t c, uint8_t d)
+{
+	return (union ibv_gid){.raw = {[10] = 0xff, [11] = 0xff, a, b, c, d}};
+}
+
+static void expect_gateway(int gid, union ibv_gid to, const char gateway[4], uint16_t tag)
+{
+	struct ibv_ah *ah = make_way(&ends[0], to, gid, 0);
+	struct frame question, frame;
+
+	forget_frames(true);
+	post_send(&ends[0], 100, ah, 0x123);
+	expect_completion(&ends[0]);
+	question = wait_frame(false, TYPE_ARP, 0);
+	assert_memory_equal(inside(&question) + 24, gateway, 4);
+	assert_memory_equal(inside(&question) + 14, gid_of(&ends[0], gid).raw + 12, 4);
+	assert_int_equal(tag_of(&question), tag);
+	answer_arp(&question);
+	frame = wait_frame(true, TYPE_IPV4, 0);
+	assert_memory_equal(frame.bytes, nowhere, 6);
+	assert_memory_equal(inside(&frame) + 16, to.raw + 12, 4);
+	assert_int_equal(tag_of(&frame), tag);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+}
+
+static void test_what_is_beyond_the_link_goes_by_the_gateway(void **state)
+{
+	struct completion completion;
+	struct ibv_ah *ah;
+
+	(void)state;
+	make_datagram_qps();
+	expect_gateway(GID_IPV4_V2, ipv4_gid(10, 99, 0, 1), "\x0a\0\0\xfe", 0);
+	expect_gateway(GID_VLAN_V2, ipv4_gid(10, 99, 0, 1), "\x0a\x07\0\xfd", VLAN);
+	/* RoCEv1 has no way out of its link */
+	ah = make_way(&ends[0], ipv4_gid(10, 99, 0, 1), GID_IPV4_V1, 0);
+	forget_frames(true);
+	post_send(&ends[0], 100, ah, 0x123);
+	expect_completion(&ends[0]);
+	assert_false(wait_completion(&ends[1], 0.02, &completion));
+	pthread_mutex_lock(&net.lock);
+	assert_int_equal(net.n, 0);
+	pthread_mutex_unlock(&net.lock);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	drop_qps();
+}
+
+/* ---- addresses that come and go ---- */
+
+static void ask_who_has(uint16_t tag, const char address[4])
+{
+	struct frame question = {.size = 42};
+	uint8_t *arp = question.bytes + 14;
+
+	memset(question.bytes, 0xff, 6);
+	memcpy(question.bytes + 6, nowhere, 6);
+	if (tag) {
+		put_word(question.bytes + 12, TYPE_VLAN);
+		put_word(question.bytes + 14, tag);
+		question.size += 4;
+		arp += 4;
+	}
+	put_word(arp - 2, TYPE_ARP);
+	memcpy(arp, "\0\1\x08\0\6\4\0\1", 8);
+	memcpy(arp + 8, nowhere, 6);
+	memcpy(arp + 14, "\x0a\0\0\x63", 4);
+	memcpy(arp + 24, address, 4);
+	inject(&question);
+}
+
+static void expect_answer(uint16_t tag, const char address[4])
+{
+	struct frame answer;
+
+	forget_frames(true);
+	ask_who_has(tag, address);
+	answer = wait_frame(false, TYPE_ARP, 0);
+	assert_int_equal(tag_of(&answer), tag);
+	assert_int_equal(word(inside(&answer) + 6), 2);
+	assert_memory_equal(inside(&answer) + 14, address, 4);
+	assert_memory_equal(answer.bytes, nowhere, 6);
+}
+
+/* Answers come in the order of the questions. */
+static void expect_no_answer(uint16_t tag, const char address[4])
+{
+	struct frame answer;
+
+	forget_frames(true);
+	ask_who_has(tag, address);
+	ask_who_has(0, "\x0a\0\0\1");
+	answer = wait_frame(false, TYPE_ARP, 0);
+	assert_memory_equal(inside(&answer) + 14, "\x0a\0\0\1", 4);
+}
+
+static void expect_told(const char *line, const char *wanted)
+{
+	char answer[256];
+
+	ask(line, answer, sizeof(answer));
+	assert_string_equal(answer, wanted);
+}
+
+static void test_gids_are_addresses_of_the_link(void **state)
+{
+	(void)state;
+	expect_answer(0, "\x0a\0\0\1");
+	expect_answer(VLAN, "\x0a\7\0\1");
+	expect_no_answer(0, "\x0a\7\0\1");
+	expect_no_answer(VLAN, "\x0a\0\0\1");
+	expect_no_answer(0, "\x0a\0\0\x50");
+	expect_told("gid mlx5_0 add 10.0.0.80 v2\n", "ok 8\n");
+	expect_told("gid mlx5_0 add 10.0.0.80 v2 9\n", "ok 9\n");
+	expect_answer(0, "\x0a\0\0\x50");
+	expect_answer(9, "\x0a\0\0\x50");
+	expect_told("gid mlx5_0 del 8\n", "ok\n");
+	expect_no_answer(0, "\x0a\0\0\x50");
+	expect_answer(9, "\x0a\0\0\x50");
+	expect_told("gid mlx5_0 del 9\n", "ok\n");
+}
+
+/* ---- what others make of the frames ---- */
+
+static void write_pcap(const char *path)
+{
+	static const uint32_t head[] = {0xa1b2c3d4, 4 << 16 | 2, 0, 0, 65535, 1};
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	fwrite(head, sizeof(head), 1, file);
+	for (size_t i = 0; i < net.n; i++) {
+		uint32_t record[] = {
+			0, 0, (uint32_t)net.frames[i].size, (uint32_t)net.frames[i].size};
+
+		fwrite(record, sizeof(record), 1, file);
+		fwrite(net.frames[i].bytes, net.frames[i].size, 1, file);
+	}
+	assert_int_equal(fclose(file), 0);
+}
+
+static void expect_shown(const char *path, const char *filter, const char *wanted)
+{
+	char command[512], line[256] = "";
+	FILE *tshark;
+
+	snprintf(command, sizeof(command),
+		"tshark -n -r %s -Y '%s' -T fields -E separator=, -e eth.type -e vlan.id "
+		"-e vlan.priority -e infiniband.bth.opcode 2>/dev/null",
+		path, filter);
+	tshark = popen(command, "r");
+	assert_non_null(tshark);
+	if (wanted)
+		assert_non_null(fgets(line, sizeof(line), tshark));
+	else
+		assert_null(fgets(line, sizeof(line), tshark));
+	while (wanted && fgets(command, sizeof(command), tshark))
+		;
+	pclose(tshark);
+	assert_string_equal(line, wanted ? wanted : "");
+}
+
+static void test_tshark_decodes_them(void **state)
+{
+	char path[64];
+
+	(void)state;
+	if (system("command -v tshark >/dev/null"))
+		skip();
+	snprintf(path, sizeof(path), "/tmp/vhca-frame-test.%d", getpid());
+	expect_frames(GID_VLAN_V1, 3, 0, TYPE_ROCE, 3 << 13 | VLAN);
+	write_pcap(path);
+	expect_shown(path, "infiniband", "0x8100,7,3,0\n");
+	expect_shown(path, "_ws.malformed", NULL);
+	expect_shown(path, "eth and not infiniband and not arp", NULL);
+	expect_frames(GID_VLAN_V2, 5, 0, TYPE_IPV4, 5 << 13 | VLAN);
+	write_pcap(path);
+	expect_shown(path, "infiniband", "0x8100,7,5,0\n");
+	expect_shown(path, "_ws.malformed", NULL);
+	unlink(path);
+}
+
+/* ---- set-up ---- */
+
+static int put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return done ? 0 : -1;
+}
+
+static int own_network(void)
+{
+	char text[64];
+	uid_t user = getuid();
+	gid_t group = getgid();
+
+	if (unshare(CLONE_NEWNET | (user ? CLONE_NEWUSER : 0)))
+		return -1;
+	if (!user)
+		return 0;
+	put("/proc/self/setgroups", "deny");
+	snprintf(text, sizeof(text), "0 %u 1", user);
+	if (put("/proc/self/uid_map", text))
+		return -1;
+	snprintf(text, sizeof(text), "0 %u 1", group);
+	return put("/proc/self/gid_map", text);
+}
+
+static int skipped(const char *why)
+{
+	printf("SKIP vhca_frame: %s\n", why);
+	return 77;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_plain_gid_is_sent_untagged),
+		cmocka_unit_test(test_a_vlan_is_a_tag_with_the_priority),
+		cmocka_unit_test(test_version_1_is_another_ethertype),
+		cmocka_unit_test(test_a_cqe_tells_of_the_tag),
+		cmocka_unit_test(test_frames_of_other_vlans_are_not_received),
+		cmocka_unit_test(test_what_is_beyond_the_link_goes_by_the_gateway),
+		cmocka_unit_test(test_gids_are_addresses_of_the_link),
+		cmocka_unit_test(test_tshark_decodes_them),
+	};
+	int failed;
+
+	if (own_network())
+		return skipped("no network namespace can be made here");
+	put("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"); /* frames of the host's own */
+	if (system("ip link add near type veth peer name far && ip link set near addrgenmode none up"
+		   " && ip link set far addrgenmode none up") ||
+		open_network())
+		return skipped("no veth pair can be made here");
+	setenv("VHCA_DEVICES", "2", 1);
+	setenv("VHCA_WIRE", "packet:near", 1);
+	setenv("VHCA_ADDRESS", "10.0.0.1/24,fd00::1/64,10.7.0.1/24@7", 1);
+	setenv("VHCA_GATEWAY", "10.7.0.253,10.0.0.254", 1);
+	setenv("VHCA_FAULT", "loss=0", 1); /* within the process by packets too */
+	failed = cmocka_run_group_tests_name("frame", tests, open_ends, close_ends);
+	__atomic_store_n(&net.stop, true, __ATOMIC_RELEASE);
+	pthread_join(net.thread, NULL);
+	return failed;
+}
