@@ -9,6 +9,7 @@
 
 #include "vhca/device.h"
 #include "vhca/packet.h"
+#include "vhca/peer.h"
 
 struct vhca_packet_wire;
 
@@ -34,6 +35,8 @@ struct vhca_carrier_ops {
 	void (*commit)(struct vhca_carrier *carrier);
 	/* Whether `bytes` more to there had better wait, where nobody will ask for them again. */
 	bool (*full)(struct vhca_carrier *carrier, const struct vhca_route *route, uint32_t bytes);
+	/* What waits to be read where packets of that route go; NULL: nobody knows. */
+	enum vhca_backlog (*backlog)(struct vhca_carrier *carrier, const struct vhca_route *route);
 	/* What was committed goes out. */
 	void (*flush)(struct vhca_carrier *carrier);
 	/* Hands what has come to vhca_wire_receive(), a bounded number; how many. */

@@ -115,6 +115,7 @@ void vhca_flow_lost(struct vhca_qp *qp, uint16_t index)
 void vhca_flow_timer_start(struct vhca_flow *flow, enum vhca_flow_timer timer, uint64_t ns)
 {
 	flow->timer = timer;
+	flow->overdue = false;
 	flow->deadline = vhca_deadline(ns);
 	if (vhca_list_empty(&flow->in_timed))
 		vhca_list_add(&flow->wire->timed, &flow->in_timed);

@@ -59,9 +59,13 @@ struct vhca_flow {
 	bool gone_back; /* an answer implied that one before it was lost, and we have acted */
 	uint8_t tries, rnr_tries;
 	enum vhca_flow_timer timer;
+	bool overdue;      /* once more: what has come by then is looked at first */
 	uint64_t deadline; /* clock_cycles() */
+	uint64_t armed;    /* the same, wire->last_poll: the timer runs since */
+	uint64_t since;    /* ... and nothing has moved since; 0: since `armed` */
 
 	/* responder */
+	uint64_t heard; /* wire->last_poll when a packet came */
 	uint32_t expected_psn, msn;
 	bool ack_due;
 	bool nak_sent;     /* nothing more is said until the expected one comes */
@@ -83,7 +87,7 @@ struct vhca_packet_wire {
 	struct vhca_link flows, due, ready, timed;
 	uint64_t drops[VHCA_N_DROPS];
 	uint64_t last_poll, lively; /* clock_cycles(): when, and until when at every turn */
-	uint64_t lively_cycles, quiet_cycles, patience_cycles;
+	uint64_t lively_cycles, quiet_cycles, patience_cycles, stopped_cycles;
 	uint64_t retransmitted;
 	bool waited;                      /* the packet that comes next has come before */
 	struct vhca_route datagram_route; /* of the last one sent */

@@ -9,6 +9,7 @@ enum {
 	ACK_EVERY = 16,     /* packets within a message */
 	LEAST_TIMEOUT = 12, /* the code of 17 ms: a ConnectX-5 takes none shorter */
 	INFINITE_RNR = 7,
+	HELD_NS = 1000 * 1000, /* while what has come waits for a receiver */
 };
 
 /* Why, for the vendor syndrome of an error CQE. */
@@ -250,6 +251,7 @@ static void arm(struct vhca_flow *flow)
 		vhca_flow_timer_stop(flow);
 	else
 		vhca_flow_timer_start(flow, VHCA_TIMER_ACK, 4096ull << code);
+	flow->armed = flow->wire->last_poll;
 }
 
 void vhca_flow_send(struct vhca_flow *flow, const struct vhca_message *in_hand)
@@ -316,13 +318,19 @@ static void seek(struct vhca_flow *flow, uint32_t psn)
 		flow->cursor++;
 }
 
-/* From there on all is sent again. */
-static void go_back(struct vhca_flow *flow, uint32_t psn)
+/* From there on all is sent again; reads and atomics there are not under way any more. */
+static void send_again(struct vhca_flow *flow, uint32_t psn)
 {
 	seek(flow, psn);
 	while (flow->reads_head != flow->reads_tail &&
 		vhca_psn_ahead(flow->reads[(flow->reads_head - 1) % VHCA_MAX_RD_ATOMIC], psn) > 0)
 		flow->reads_head--;
+}
+
+/* What was there has been lost: less at once from now on. */
+static void go_back(struct vhca_flow *flow, uint32_t psn)
+{
+	send_again(flow, psn);
 	flow->window = max(flow->window / 2, (uint32_t)LEAST_WINDOW);
 	vhca_flow_ready(flow);
 }
@@ -339,6 +347,7 @@ static void progress(struct vhca_flow *flow, uint32_t done)
 		flow->reads_tail++;
 	flow->window = min(flow->window + n, VHCA_MAX_WINDOW);
 	flow->tries = flow->rnr_tries = 0;
+	flow->since = 0;
 	flow->gone_back = false;
 	if (flow->timer != VHCA_TIMER_RNR)
 		arm(flow);
@@ -394,7 +403,7 @@ static void not_ready(struct vhca_flow *flow, uint32_t psn, uint8_t timer)
 		return;
 	}
 	flow->rnr_tries = (uint8_t)min(flow->rnr_tries + 1, INFINITE_RNR);
-	seek(flow, psn);
+	send_again(flow, psn);
 	vhca_flow_timer_start(flow, VHCA_TIMER_RNR, vhca_rnr_ns(timer));
 }
 
@@ -514,17 +523,66 @@ void vhca_flow_answered(struct vhca_flow *flow, const struct vhca_packet *packet
 
 /* ---- timers ---- */
 
+/* Whether the peer's process has read what came to it since the timer runs: it has answered other
+ * flows. */
+static bool peer_runs(const struct vhca_flow *flow)
+{
+	const struct vhca_link *flows = &flow->wire->flows;
+
+	for (const struct vhca_link *link = flows->next; link != flows; link = link->next) {
+		const struct vhca_flow *other =
+			container_of(link, const struct vhca_flow, in_flows);
+
+		if (other->heard > flow->armed && !memcmp(other->route.dest, flow->route.dest, 16))
+			return true;
+	}
+	return false;
+}
+
+/* A device answers whatever its host's processors do. Here a process without a core does not, so
+ * that as long as its packets wait in its socket they are not lost. No process waits for ever: one
+ * that is stopped for too long counts as gone. */
+static enum vhca_backlog waits_at_peer(struct vhca_flow *flow)
+{
+	struct vhca_carrier *carrier = flow->wire->carrier;
+
+	if (!flow->since)
+		flow->since = flow->armed;
+	if (!carrier->ops->backlog || peer_runs(flow) ||
+		clock_cycles() - flow->since > flow->wire->stopped_cycles)
+		return VHCA_BACKLOG_NONE;
+	return carrier->ops->backlog(carrier, &flow->route);
+}
+
+/* The answer may have come before the deadline, and this process not have had a core to read it. */
+static bool look_once_more(struct vhca_flow *flow)
+{
+	if (flow->overdue && !flow->wire->wire.held)
+		return false;
+	vhca_flow_timer_start(flow, VHCA_TIMER_ACK, flow->overdue ? HELD_NS : 0);
+	flow->overdue = true;
+	return true;
+}
+
 void vhca_flow_timeout(struct vhca_flow *flow)
 {
-	enum vhca_flow_timer timer = flow->timer;
+	enum vhca_backlog backlog;
 
-	vhca_flow_timer_stop(flow);
-	if (timer == VHCA_TIMER_RNR) {
+	if (flow->timer == VHCA_TIMER_RNR) {
+		vhca_flow_timer_stop(flow);
 		vhca_flow_ready(flow);
 		return;
 	}
+	if (look_once_more(flow))
+		return;
+	vhca_flow_timer_stop(flow);
+	backlog = waits_at_peer(flow);
+	if (backlog == VHCA_BACKLOG_FULL) {
+		arm(flow);
+		return;
+	}
 	vhca_counters_of(&flow->qp->object)->local_ack_timeout_err++;
-	if (flow->tries++ >= flow->qp->set.retry_cnt) {
+	if (backlog == VHCA_BACKLOG_NONE && flow->tries++ >= flow->qp->set.retry_cnt) {
 		fail_head(flow, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY);
 		return;
 	}

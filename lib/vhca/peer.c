@@ -1,4 +1,4 @@
-/* peer.c - how full the sockets of peers on this host are: by the kernel's socket diagnosis */
+/* peer.c - how much waits in the sockets of peers on this host: by the kernel's socket diagnosis */
 
 #include "vhca/peer.h"
 
@@ -42,8 +42,7 @@ static bool ask(struct vhca_peers *peers, const uint8_t address[16])
 	return send(peers->fd, &question, sizeof(question), MSG_DONTWAIT) > 0;
 }
 
-/* More than half of the room is taken. */
-static bool is_full(const uint8_t *attributes, size_t left)
+static enum vhca_backlog backlog_of(const uint8_t *attributes, size_t left)
 {
 	while (left >= ATTRIBUTE_HEADER) {
 		struct nlattr attribute;
@@ -53,20 +52,21 @@ static bool is_full(const uint8_t *attributes, size_t left)
 		memcpy(&attribute, attributes, sizeof(attribute));
 		step = round_up(attribute.nla_len, 4);
 		if (attribute.nla_len < ATTRIBUTE_HEADER || step > left)
-			return false;
+			return VHCA_BACKLOG_NONE;
 		if (attribute.nla_type == INET_DIAG_SKMEMINFO &&
 			attribute.nla_len >= ATTRIBUTE_HEADER + sizeof(words)) {
 			memcpy(words, attributes + ATTRIBUTE_HEADER, sizeof(words));
-			return words[0] > words[1] / 2;
+			return words[0] > words[1] / 2 ? VHCA_BACKLOG_FULL
+				: words[0]             ? VHCA_BACKLOG_SOME
+						       : VHCA_BACKLOG_NONE;
 		}
 		attributes += step;
 		left -= step;
 	}
-	return false;
+	return VHCA_BACKLOG_NONE;
 }
 
-/* A peer that is not there is not full. */
-static bool answer(struct vhca_peers *peers)
+static enum vhca_backlog answer(struct vhca_peers *peers)
 {
 	union {
 		struct nlmsghdr header;
@@ -74,12 +74,21 @@ static bool answer(struct vhca_peers *peers)
 	} reply;
 	ssize_t n = recv(peers->fd, &reply, sizeof(reply), MSG_DONTWAIT);
 	size_t length = n > 0 ? (size_t)n : 0;
-
 	size_t headers = (size_t)NLMSG_SPACE(sizeof(struct inet_diag_msg));
 
 	if (length < headers || reply.header.nlmsg_type != SOCK_DIAG_BY_FAMILY)
-		return false;
-	return is_full(reply.bytes + headers, length - headers);
+		return VHCA_BACKLOG_NONE;
+	return backlog_of(reply.bytes + headers, length - headers);
+}
+
+enum vhca_backlog vhca_peer_backlog(struct vhca_peers *peers, const uint8_t address[16])
+{
+	if (peers->fd == -1) {
+		peers->fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+		if (peers->fd < 0)
+			peers->fd = NOT_TOLD;
+	}
+	return peers->fd >= 0 && ask(peers, address) ? answer(peers) : VHCA_BACKLOG_NONE;
 }
 
 static struct vhca_peer *find(struct vhca_peers *peers, const uint8_t address[16])
@@ -102,13 +111,8 @@ bool vhca_peer_full(struct vhca_peers *peers, const uint8_t address[16], uint32_
 	peer->sent += bytes;
 	if (!peer->full && peer->sent < ASK_EVERY)
 		return false;
-	if (peers->fd == -1) {
-		peers->fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-		if (peers->fd < 0)
-			peers->fd = NOT_TOLD;
-	}
 	peer->sent = 0;
-	peer->full = peers->fd >= 0 && ask(peers, address) && answer(peers);
+	peer->full = vhca_peer_backlog(peers, address) == VHCA_BACKLOG_FULL;
 	return peer->full;
 }
 

@@ -17,6 +17,7 @@ enum {
 	PAUSE_NS = 20 * 1000,           /* a sender's, while its peer is full */
 	PAUSE_PACKETS = 16,             /* of a UC message, before the peer is looked at again */
 	PATIENCE_NS = 60 * 1000 * 1000, /* with a receiver that is behind with its WQEs */
+	STOPPED_S = 10,                 /* a process that reads nothing for so long is gone */
 };
 
 static struct vhca_packet_wire *packet_wire(struct vhca_wire *wire)
@@ -225,6 +226,7 @@ static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_r
 	flow = vhca_flow_of(wire, qp);
 	if (unlikely(!flow || !is_of_peer(route, &flow->route)))
 		return VHCA_DROP_SOURCE;
+	flow->heard = wire->last_poll;
 	if (packet->parts & VHCA_IS_RESPONSE)
 		vhca_flow_answered(flow, packet);
 	else
@@ -487,6 +489,7 @@ static struct vhca_wire *create(struct vhca_device *device, const struct vhca_wi
 	wire->wire.fd = wire->carrier->fd;
 	wire->lively_cycles = hz / 1000000000u * LIVELY_NS;
 	wire->patience_cycles = hz / 1000000u * (PATIENCE_NS / 1000);
+	wire->stopped_cycles = hz * STOPPED_S;
 	wire->quiet_cycles = hz / 1000000u * QUIET_NS / 1000;
 	vhca_list_init(&wire->flows);
 	vhca_list_init(&wire->due);

@@ -7,7 +7,6 @@
  */
 
 #include "vhca/flow.h"
-#include "vhca/peer.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -199,6 +198,12 @@ static void send_burst(struct udp *udp, struct burst *burst)
 static bool full(struct vhca_carrier *carrier, const struct vhca_route *route, uint32_t bytes)
 {
 	return is_local(route->dest) && vhca_peer_full(&udp_of(carrier)->peers, route->dest, bytes);
+}
+
+static enum vhca_backlog backlog(struct vhca_carrier *carrier, const struct vhca_route *route)
+{
+	return is_local(route->dest) ? vhca_peer_backlog(&udp_of(carrier)->peers, route->dest)
+				     : VHCA_BACKLOG_NONE;
 }
 
 static void flush(struct vhca_carrier *carrier)
@@ -491,6 +496,7 @@ const struct vhca_carrier_ops vhca_carrier_udp = {
 	.reserve = reserve,
 	.commit = commit,
 	.full = full,
+	.backlog = backlog,
 	.flush = flush,
 	.receive = receive,
 };

@@ -1,68 +1,20 @@
 /* wire_test.c - two processes over UDP: every operation, exactly once and in order, with packets
- * lost, doubled, late and damaged; and what a peer sees of one that is not there
+ * lost, doubled, late and damaged
  *
  * The operations, sizes and contents follow from a message's number alone, so that each side knows
  * what the other must do.
  */
 
-#include <errno.h>
-#include <infiniband/verbs.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
+#include "two.h"
+
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-const char *vhca_present(
-	void); /* asked for, so that the linker keeps the library ahead of libibverbs */
 
 enum {
-	GID_INDEX = 3,
-	SLOT = 8192,  /* the largest message */
-	N_SLOTS = 64, /* of each kind of memory */
-	WINDOW = 24,  /* messages posted and not completed */
-	AHEAD = 40,   /* messages posted and not checked by the peer */
-	N_RECEIVES = 64,
-	PATIENCE_S = 60,
-};
-
-/* The memory of a side: slots of each kind, then the words that atomics change. */
-enum { SENT, RECEIVED, WRITTEN, READABLE, N_KINDS };
-
-#define MEMORY (N_KINDS * N_SLOTS * SLOT + 4096)
-#define WORDS  (N_KINDS * N_SLOTS * SLOT)
-
-struct address {
-	union ibv_gid gid;
-	uint32_t qpn, rkey;
-	uint64_t memory;
-};
-
-struct side {
-	int peer; /* a socket */
-	enum ibv_qp_type type;
-	uint32_t n_messages;
-	struct ibv_context *context;
-	struct ibv_pd *pd;
-	struct ibv_cq *send_cq, *recv_cq;
-	struct ibv_qp *qp;
-	struct ibv_mr *mr;
-	uint8_t *memory;
-	struct address remote;
-	uint64_t atomics; /* of each kind, so far */
+	WINDOW = 24, /* messages posted and not completed */
+	AHEAD = 40,  /* messages posted and not checked by the peer */
 };
 
 /* Shared by both: how far the responder has checked. */
@@ -132,155 +84,7 @@ static void expect_filled(const uint8_t *bytes, uint32_t i, uint32_t length, con
 				i, what, length, k, bytes[k], wanted[k]);
 }
 
-static uint8_t *slot(struct side *side, int kind, uint32_t i)
-{
-	return side->memory + ((size_t)kind * N_SLOTS + i % N_SLOTS) * SLOT;
-}
-
-/* ---- a side ---- */
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static void open_side(struct side *side)
-{
-	struct ibv_qp_init_attr attr = {
-		.qp_type = side->type,
-		.cap = {.max_send_wr = 64,
-			.max_recv_wr = N_RECEIVES,
-			.max_send_sge = 1,
-			.max_recv_sge = 1},
-	};
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	assert_non_null(vhca_present());
-	assert_non_null(list);
-	side->context = ibv_open_device(list[0]);
-	assert_non_null(side->context);
-	ibv_free_device_list(list);
-	side->pd = ibv_alloc_pd(side->context);
-	side->memory = aligned_alloc(4096, MEMORY);
-	memset(side->memory, 0, MEMORY);
-	side->mr = ibv_reg_mr(side->pd, side->memory, MEMORY,
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-			IBV_ACCESS_REMOTE_ATOMIC);
-	assert_non_null(side->mr);
-	attr.send_cq = side->send_cq = ibv_create_cq(side->context, 128, NULL, NULL, 0);
-	attr.recv_cq = side->recv_cq = ibv_create_cq(side->context, 128, NULL, NULL, 0);
-	side->qp = ibv_create_qp(side->pd, &attr);
-	assert_non_null(side->qp);
-}
-
-static void meet(struct side *side)
-{
-	struct address own = {
-		.qpn = side->qp->qp_num, .rkey = side->mr->rkey, .memory = (uintptr_t)side->memory};
-
-	assert_int_equal(ibv_query_gid(side->context, 1, GID_INDEX, &own.gid), 0);
-	assert_int_equal(write(side->peer, &own, sizeof(own)), sizeof(own));
-	assert_int_equal(read(side->peer, &side->remote, sizeof(side->remote)), sizeof(own));
-}
-
-static void connect_qp(struct side *side, uint8_t retry_cnt, uint8_t rnr_retry)
-{
-	bool rc = side->type == IBV_QPT_RC;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-			IBV_ACCESS_REMOTE_ATOMIC};
-
-	assert_int_equal(
-		ibv_modify_qp(side->qp, &attr,
-			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-		0);
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = side->remote.qpn,
-		.rq_psn = 0xfffff0, /* so that PSNs go round */
-		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 1,
-		.ah_attr = {.is_global = 1,
-			.port_num = 1,
-			.grh = {.dgid = side->remote.gid,
-				.sgid_index = GID_INDEX,
-				.hop_limit = 64}}};
-	assert_int_equal(
-		ibv_modify_qp(side->qp, &attr,
-			IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				IBV_QP_RQ_PSN |
-				(rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)),
-		0);
-	/* Eight timeouts are a second: a peer that is there may be without a CPU for long. */
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
-		.sq_psn = 0xfffff0,
-		.timeout = 15,
-		.retry_cnt = retry_cnt,
-		.rnr_retry = rnr_retry,
-		.max_rd_atomic = 4};
-	assert_int_equal(
-		ibv_modify_qp(side->qp, &attr,
-			IBV_QP_STATE | IBV_QP_SQ_PSN |
-				(rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-							IBV_QP_MAX_QP_RD_ATOMIC
-				    : 0)),
-		0);
-}
-
-static void close_side(struct side *side)
-{
-	assert_int_equal(ibv_destroy_qp(side->qp), 0);
-	assert_int_equal(ibv_destroy_cq(side->send_cq), 0);
-	assert_int_equal(ibv_destroy_cq(side->recv_cq), 0);
-	assert_int_equal(ibv_dereg_mr(side->mr), 0);
-	assert_int_equal(ibv_dealloc_pd(side->pd), 0);
-	assert_int_equal(ibv_close_device(side->context), 0);
-	free(side->memory);
-}
-
-/* Until the other side has come so far too. */
-static void rendezvous(struct side *side)
-{
-	char byte = 0;
-
-	assert_int_equal(write(side->peer, &byte, 1), 1);
-	assert_int_equal(read(side->peer, &byte, 1), 1);
-}
-
-static bool try_wc(struct ibv_cq *cq, struct ibv_wc *wc)
-{
-	int n = ibv_poll_cq(cq, 1, wc);
-
-	assert_true(n >= 0);
-	if (!n)
-		sched_yield();
-	return n;
-}
-
-static struct ibv_wc wait_wc(struct ibv_cq *cq)
-{
-	double end = now() + PATIENCE_S;
-	struct ibv_wc wc;
-
-	while (!try_wc(cq, &wc))
-		if (now() > end)
-			fail_msg("nothing completed in %d s", PATIENCE_S);
-	return wc;
-}
-
 /* ---- the responder ---- */
-
-static void post_receive(struct side *side, uint32_t n)
-{
-	struct ibv_sge sge = {(uintptr_t)slot(side, RECEIVED, n), SLOT, side->mr->lkey};
-	struct ibv_recv_wr wr = {.wr_id = n, .sg_list = &sge, .num_sge = 1}, *bad;
-
-	assert_int_equal(ibv_post_recv(side->qp, &wr, &bad), 0);
-}
 
 static void expect_received(struct side *side, uint32_t i, uint32_t n, const struct ibv_wc *wc)
 {
@@ -400,68 +204,20 @@ static void request(struct side *side)
 	rendezvous(side);
 }
 
+static const struct manner patient = {.retry_cnt = 7, .rnr_retry = 7};
+
 static void request_reliably(struct side *side)
 {
-	open_side(side);
-	meet(side);
-	connect_qp(side, 7, 7);
+	side_open(side, &patient);
 	request(side);
-	close_side(side);
+	side_close(side);
 }
 
 static void respond_reliably(struct side *side)
 {
-	open_side(side);
-	meet(side);
-	connect_qp(side, 7, 7);
+	side_open(side, &patient);
 	respond(side);
-	close_side(side);
-}
-
-/* ---- two processes ---- */
-
-typedef void side_fn(struct side *side);
-
-static pid_t start(side_fn *fn, int peer, int other, enum ibv_qp_type type, uint32_t n)
-{
-	pid_t pid = fork();
-
-	assert_true(pid >= 0);
-	if (!pid) {
-		struct side side = {.peer = peer, .type = type, .n_messages = n};
-
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		close(other);
-		alarm(2 * PATIENCE_S);
-		fn(&side);
-		exit(0);
-	}
-	return pid;
-}
-
-static void expect_success(pid_t pid, const char *who)
-{
-	int status;
-
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (status)
-		fail_msg("the %s ended with status 0x%x", who, status);
-}
-
-static void run(side_fn *a, side_fn *b, enum ibv_qp_type type, uint32_t n, const char *fault)
-{
-	int pair[2];
-	pid_t first, second;
-
-	setenv("VHCA_FAULT", fault, 1);
-	*checked = 0;
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	first = start(a, pair[0], pair[1], type, n);
-	second = start(b, pair[1], pair[0], type, n);
-	close(pair[0]);
-	close(pair[1]);
-	expect_success(first, "requester");
-	expect_success(second, "responder");
+	side_close(side);
 }
 
 /* How many, unless by hand VHCA_TEST_MESSAGES asks for more. */
@@ -472,129 +228,40 @@ static uint32_t messages(uint32_t n)
 	return text ? (uint32_t)strtoul(text, NULL, 0) : n;
 }
 
+static void exchange(uint32_t n, const char *fault)
+{
+	*checked = 0;
+	run_two(request_reliably, respond_reliably, IBV_QPT_RC, n, fault, false);
+}
+
 static void all_operations(void **state)
 {
 	(void)state;
-	run(request_reliably, respond_reliably, IBV_QPT_RC, messages(10000), "");
+	exchange(messages(10000), "");
 }
 
 static void with_loss(void **state)
 {
 	(void)state;
-	run(request_reliably, respond_reliably, IBV_QPT_RC, messages(2000), "loss=0.01");
+	exchange(messages(2000), "loss=0.01");
 }
 
 static void with_reordering_and_duplicates(void **state)
 {
 	(void)state;
-	run(request_reliably, respond_reliably, IBV_QPT_RC, messages(3000),
-		"reorder=0.01,duplicate=0.01");
+	exchange(messages(3000), "reorder=0.01,duplicate=0.01");
 }
 
 static void with_everything(void **state)
 {
 	(void)state;
-	run(request_reliably, respond_reliably, IBV_QPT_RC, messages(2000),
-		"loss=0.01,reorder=0.01,duplicate=0.01,corrupt=0.01");
+	exchange(messages(2000), "loss=0.01,reorder=0.01,duplicate=0.01,corrupt=0.01");
 }
 
 static void with_delay(void **state)
 {
 	(void)state;
-	run(request_reliably, respond_reliably, IBV_QPT_RC, messages(300), "delay=1ms");
-}
-
-/* ---- a peer that is not there, or not ready ---- */
-
-static void expect_error(struct side *side, enum ibv_wc_status status)
-{
-	struct ibv_wc wc;
-
-	post(side, 0);
-	post(side, 1);
-	wc = wait_wc(side->send_cq);
-	if (wc.wr_id || wc.status != status)
-		fail_msg("wr_id %llu completed with %s where %s was due",
-			(unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status),
-			ibv_wc_status_str(status));
-	wc = wait_wc(side->send_cq);
-	assert_int_equal(wc.wr_id, 1);
-	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
-}
-
-static void leave(struct side *side)
-{
-	open_side(side);
-	meet(side);
-	connect_qp(side, 1, 1);
-	rendezvous(side);
-}
-
-static void expect_retries_exceeded(struct side *side)
-{
-	char byte;
-
-	open_side(side);
-	meet(side);
-	connect_qp(side, 1, 1);
-	rendezvous(side);
-	assert_int_equal(read(side->peer, &byte, 1), 0); /* it has gone */
-	expect_error(side, IBV_WC_RETRY_EXC_ERR);
-	close_side(side);
-}
-
-static void a_peer_that_left(void **state)
-{
-	(void)state;
-	run(expect_retries_exceeded, leave, IBV_QPT_RC, 0, "");
-}
-
-static void post_no_receives(struct side *side)
-{
-	open_side(side);
-	meet(side);
-	connect_qp(side, 7, 1);
-	rendezvous(side);
-	rendezvous(side);
-	close_side(side);
-}
-
-static void expect_not_ready(struct side *side)
-{
-	open_side(side);
-	meet(side);
-	connect_qp(side, 7, 1);
-	rendezvous(side);
-	assert_true(is_received(0));
-	expect_error(side, IBV_WC_RNR_RETRY_EXC_ERR);
-	rendezvous(side);
-	close_side(side);
-}
-
-static void a_peer_without_receives(void **state)
-{
-	(void)state;
-	run(expect_not_ready, post_no_receives, IBV_QPT_RC, 0, "");
-}
-
-static void expect_access_error(struct side *side)
-{
-	open_side(side);
-	meet(side);
-	connect_qp(side, 7, 1);
-	rendezvous(side);
-	side->remote.rkey ^= 0x100;
-	assert_int_equal(operation_of(5), IBV_WR_RDMA_WRITE);
-	post(side, 5);
-	assert_int_equal(wait_wc(side->send_cq).status, IBV_WC_REM_ACCESS_ERR);
-	rendezvous(side);
-	close_side(side);
-}
-
-static void a_wrong_rkey(void **state)
-{
-	(void)state;
-	run(expect_access_error, post_no_receives, IBV_QPT_RC, 0, "");
+	exchange(messages(300), "delay=1ms");
 }
 
 /* An argument is the one test to run, or a pattern of some. */
@@ -606,14 +273,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(with_reordering_and_duplicates),
 		cmocka_unit_test(with_everything),
 		cmocka_unit_test(with_delay),
-		cmocka_unit_test(a_peer_that_left),
-		cmocka_unit_test(a_peer_without_receives),
-		cmocka_unit_test(a_wrong_rkey),
 	};
 
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	setenv("VHCA_WIRE", "udp", 1);
 	checked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(checked != MAP_FAILED);
 	return cmocka_run_group_tests(tests, NULL, NULL);
