@@ -32,8 +32,8 @@ static inline struct rdma_port *rdma_port(struct vbn_port *port)
 	return container_of(port, struct rdma_port, port);
 }
 
-/* Every port of every RDMA device: driver_of says which driver of ours has a device, "" where none
- * has. At most n are written; how many. */
+/* Every port of every RDMA device of a driver: driver_of says its name, or NULL where it has not the
+ * device. At most n are written; how many. */
 int vbn__rdma_list(
 	const char *(*driver_of)(struct ibv_device *device), struct vbn_port_info *infos, int n);
 
@@ -91,6 +91,14 @@ uint32_t vbn__rdma_random_psn(void);
  * section 9.7.6.1.3. */
 uint64_t vbn__rdma_timeout_ns(uint32_t encoded);
 uint64_t vbn__rdma_rnr_timer_ns(uint32_t encoded);
+
+/* What a user can do about a status. */
+const char *vbn__rdma_remedy(enum vbn_status status);
+/* " after 7 retries of 67.1 ms", where that is the matter, else "". Returns text. */
+char *vbn__rdma_patience(
+	const struct vbn_queue_conf *conf, enum vbn_status status, char *text, size_t size);
+/* Timers, retries and the path MTU of a queue. */
+void vbn__rdma_queue_modes(const struct vbn_queue *queue, uint32_t mtu, struct mode_report *report);
 
 /* "fe80::1" of a raw GID. text holds 48 bytes. */
 char *vbn__rdma_gid_text(const uint8_t *raw, char *text);

@@ -227,10 +227,13 @@ int vbn__rdma_list(
 	if (!devices)
 		return errno == ENOSYS ? 0 : -errno; /* ENOSYS: no RDMA in this kernel */
 	for (int i = 0; devices[i]; i++) {
-		const char *name = ibv_get_device_name(devices[i]);
-		struct ibv_context *context = ibv_open_device(devices[i]);
+		const char *name = ibv_get_device_name(devices[i]), *driver = driver_of(devices[i]);
+		struct ibv_context *context;
 		struct ibv_device_attr device;
 
+		if (!driver)
+			continue;
+		context = ibv_open_device(devices[i]);
 		if (!context) {
 			log_warning("device %s cannot be opened (%s): it is left out", name,
 				strerror(errno));
@@ -245,8 +248,7 @@ int vbn__rdma_list(
 					continue;
 				memset(info, 0, sizeof(*info));
 				name_port(info, name, port, device.phys_port_cnt);
-				snprintf(info->driver, sizeof(info->driver), "%s",
-					driver_of(devices[i]));
+				snprintf(info->driver, sizeof(info->driver), "%s", driver);
 				info->node = device_node(name);
 				info->gid_index = -1;
 				describe(info, &device, &attr);

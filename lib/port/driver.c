@@ -2,6 +2,6 @@
 
 #include "port/port.h"
 
-extern const struct driver vbn__driver_mlx5;
+extern const struct driver vbn__driver_mlx5, vbn__driver_verbs;
 
-const struct driver *const vbn__drivers[] = {&vbn__driver_mlx5, NULL};
+const struct driver *const vbn__drivers[] = {&vbn__driver_mlx5, &vbn__driver_verbs, NULL};

@@ -167,9 +167,8 @@ VBN_API int vbn_port_open(
 			name);
 	if (ret == -ENOTSUP)
 		return fail(ENOTSUP,
-			"device \"%s\" has no driver here%s%s: this version drives ConnectX-4 and later by mlx5",
-			name, parsed.driver ? ": it is not one for " : "",
-			parsed.driver ? parsed.driver->name : "");
+			"device \"%s\" is not one for %s: that drives ConnectX-4 and later; take its name alone, or verbs:NAME",
+			name, parsed.driver ? parsed.driver->name : "any driver here");
 	if (ret == -ESHUTDOWN)
 		return fail(
 			ESHUTDOWN, "device \"%s\" cannot be opened: call vbn_init() first", name);
@@ -220,20 +219,32 @@ struct list_args {
 	int n;
 };
 
+static bool is_listed(const struct vbn_port_info *infos, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(infos[i].name, name))
+			return true;
+	return false;
+}
+
+/* Ports of the same name are one, which the first driver that has it opens. */
 static int list_call(void *arg)
 {
+	enum { MOST = 256 };
 	struct list_args *args = arg;
-	int found = 0;
+	struct vbn_port_info *all = calloc(2 * MOST, sizeof(*all)), *more = all + MOST;
+	int found = 0, ret = all ? 0 : -ENOMEM;
 
-	for (int i = 0; vbn__drivers[i]; i++) {
-		int left = max(args->n - found, 0);
-		int ret = vbn__drivers[i]->list(args->infos + min(found, args->n), left);
-
-		if (ret < 0)
-			return ret;
-		found += ret;
+	for (int i = 0; ret >= 0 && vbn__drivers[i]; i++) {
+		ret = vbn__drivers[i]->list(more, MOST);
+		for (int k = 0; k < min(ret, (int)MOST) && found < MOST; k++)
+			if (!is_listed(all, found, more[k].name))
+				all[found++] = more[k];
 	}
-	return found;
+	if (found && args->n > 0)
+		memcpy(args->infos, all, (size_t)min(found, args->n) * sizeof(*all));
+	free(all);
+	return ret < 0 ? ret : found;
 }
 
 VBN_API int vbn_port_list(struct vbn_port_info *infos, int n)

@@ -23,7 +23,7 @@ static void test_sessions(void **state)
 {
 	(void)state;
 	for_each_decoder(decoder)
-		must_be_well(mini_check_sessions(decoder, UNIT_SHADOW ? 200000 : 3000000));
+		must_be_well(mini_check_sessions(decoder, UNIT_SHADOW ? 200000 : 2000000));
 }
 
 static void test_every_length_at_every_slot(void **state)

@@ -26,6 +26,9 @@ struct fixture {
 };
 static struct fixture f;
 
+/* The driver mlx5, or another one that must do the same: VBN_TEST_DEVICE=verbs:mlx5_0. */
+static const char *device = "mlx5_0";
+
 static bool refuse_no_scatter; /* mlx5dv_create_qp() as on a device that would not turn
 				  scatter-to-CQE off */
 
@@ -85,7 +88,7 @@ static int open_all(void **state)
 	assert_int_equal(vbn_init(NULL, NULL), 0);
 	unit_catch_log();
 	assert_int_equal(vbn_worker_attach(&(struct vbn_worker_conf){0}, &f.worker), 0);
-	assert_int_equal(vbn_port_open("mlx5_0", NULL, &f.port), 0);
+	assert_int_equal(vbn_port_open(device, NULL, &f.port), 0);
 	f.pool = make_pool("main");
 	f.other_pool = make_pool("other");
 	assert_int_equal(
@@ -556,7 +559,8 @@ static void test_remote_access_error(void **state)
 		must_not_take_longer(start);
 	}
 	assert_has(vbn_queue_error(f.a), "remote access error");
-	assert_has(vbn_queue_error(f.a), "RDMA_WRITE, 3 segments, 16 bytes at");
+	assert_has(vbn_queue_error(f.a), "(RDMA_WRITE, ");
+	assert_has(vbn_queue_error(f.a), " segments, 16 bytes at 0x");
 	assert_int_equal(vbn_send_inline(f.a, "x", 1), -EPIPE);
 	assert_int_equal(vbn_send(f.a, f.bufs, 0), -EPIPE);
 	assert_int_equal(vbn_recv(f.a, f.bufs, 1), -EPIPE);
@@ -810,7 +814,6 @@ int main(void)
 		test(test_stream_wraps),
 		test(test_mixed_sizes),
 		test(test_inlining_wraps),
-		test(test_no_verbs_in_data_path),
 		test(test_send_inline),
 		test(test_chains),
 		test(test_what_cannot_be_sent),
@@ -821,7 +824,6 @@ int main(void)
 		test(test_message_too_long),
 		test(test_peer_gone),
 		test(test_pool_runs_empty),
-		test(test_scatter_to_cqe_decoded),
 		test(test_misuse_is_refused),
 #ifdef VBN_DEBUG_BUFS
 		test(test_debug_sends),
@@ -829,6 +831,16 @@ int main(void)
 		test(test_conf_ranges),
 		test(test_address_of_a_stranger),
 	};
+	const struct CMUnitTest direct_tests[] = {
+		test(test_no_verbs_in_data_path),
+		test(test_scatter_to_cqe_decoded),
+	};
+	int failed;
 
-	return cmocka_run_group_tests_name("mlx5", tests, NULL, NULL);
+	if (getenv("VBN_TEST_DEVICE"))
+		device = getenv("VBN_TEST_DEVICE");
+	failed = cmocka_run_group_tests_name(device, tests, NULL, NULL);
+	if (!strcmp(device, "mlx5_0"))
+		failed += cmocka_run_group_tests_name("direct verbs", direct_tests, NULL, NULL);
+	return failed;
 }

@@ -11,7 +11,7 @@ static bool accepts(struct ibv_device *device)
 
 static const char *driver_of(struct ibv_device *device)
 {
-	return accepts(device) ? "mlx5" : "";
+	return accepts(device) ? "mlx5" : NULL;
 }
 
 static struct ibv_context *open_device(struct ibv_device *device)

@@ -1,0 +1,82 @@
+/* rdma_words.c - what is said of a queue pair in words, whichever driver has it: what to do about
+ * a status, how long the device tried, the modes of a connection */
+
+#include "drv/rdma.h"
+
+#include <stdio.h>
+
+const char *vbn__rdma_remedy(enum vbn_status status)
+{
+	switch (status) {
+	case VBN_LOCAL_LENGTH:
+		return "a message was longer than the receive buf, or than the port's maximum: raise the rx pool's data_size";
+	case VBN_LOCAL_QP:
+		return "the device found the request not legal for this queue pair: report it, with this line";
+	case VBN_LOCAL_PROTECTION:
+		return "a segment is outside memory registered with this port: register its zone before sending from it";
+	case VBN_FLUSHED:
+		return "the queue pair was in the error state already: the peer or the port went, or it was moved there";
+	case VBN_BAD_RESPONSE:
+		return "the peer answered what the protocol does not allow: check its version";
+	case VBN_LOCAL_ACCESS:
+		return "the peer's access to memory here broke off: is an export gone?";
+	case VBN_REMOTE_INVALID:
+		return "the peer refused the request: is the message longer than its receive bufs?";
+	case VBN_REMOTE_ACCESS:
+		return "the peer's export does not allow it: check remote address, length, rkey and remote_access there";
+	case VBN_REMOTE_OPERATION:
+		return "the peer could not carry it out: look at the error it reports";
+	case VBN_RETRY_EXCEEDED:
+		return "the peer did not answer: is it running, its port up, its address right, and do both ends have the same MTU and the way back?";
+	case VBN_RNR_RETRY_EXCEEDED:
+		return "the peer had no receive posted: it must receive faster, post more, or rnr_retry be raised (7 is for ever)";
+	case VBN_REMOTE_ABORTED: return "the peer gave up: look at the error it reports";
+	case VBN_CQ_ERROR:
+		return "its completion queue overflowed or broke: destroy the queue and make a new one";
+	default: return "the device's manual has this code's meaning";
+	}
+}
+
+char *vbn__rdma_patience(
+	const struct vbn_queue_conf *conf, enum vbn_status status, char *text, size_t size)
+{
+	text[0] = '\0';
+	if (status == VBN_RETRY_EXCEEDED)
+		snprintf(text, size, " after %u retries of %.1f ms", conf->retry_count.value,
+			(double)vbn__rdma_timeout_ns(conf->timeout.value) / 1e6);
+	else if (status == VBN_RNR_RETRY_EXCEEDED)
+		snprintf(text, size, " after %u retries", conf->rnr_retry.value);
+	return text;
+}
+
+static const char *milliseconds(uint64_t ns, char *text, size_t size)
+{
+	snprintf(text, size, "%.2f ms", (double)ns / 1e6);
+	return text;
+}
+
+static const char *asked(const struct vbn_num *number)
+{
+	return number->set ? vbn__mode_number(number->value, "") : "auto";
+}
+
+void vbn__rdma_queue_modes(const struct vbn_queue *queue, uint32_t mtu, struct mode_report *report)
+{
+	const struct vbn_queue_conf *conf = &queue->conf;
+	char text[32];
+
+	if (conf->transport == VBN_RC) {
+		vbn__mode_add(report, "retry_timeout", asked(&conf->timeout),
+			milliseconds(vbn__rdma_timeout_ns(conf->timeout.value), text, sizeof(text)),
+			"%u retries", conf->retry_count.value);
+		vbn__mode_add(report, "rnr_timer", asked(&conf->rnr_timer),
+			milliseconds(
+				vbn__rdma_rnr_timer_ns(conf->rnr_timer.value), text, sizeof(text)),
+			"%s",
+			conf->rnr_retry.value == 7 ? "retried for ever"
+						   : "retried as rnr_retry says");
+	}
+	if (mtu)
+		vbn__mode_add(report, "connection_mtu", "auto", vbn__mode_number(mtu, "B"),
+			"the smaller of the two ends");
+}

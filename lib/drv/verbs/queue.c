@@ -1,0 +1,422 @@
+/* queue.c - a queue over verbs: its QP, its CQs, its tables of work requests */
+
+#include "drv/verbs/verbs.h"
+
+#include <stdlib.h>
+
+/* What vbn_send_inline() takes where nothing was asked for. */
+enum { INLINE_DEFAULT = 28 };
+
+static int ring_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	struct verbs_sq *sq = &vq->sq;
+	int got = 0;
+
+	if (n) {
+		got = vbn__verbs_take(vq, NULL, events, n);
+		if (vq->rq.head - vq->rq.tail <= vq->rq.mask && !queue->failed)
+			vbn__verbs_refill(vq);
+	}
+	if (sq->rung != sq->head && !queue->failed)
+		queue_mark_dirty(queue); /* the provider had no room for all */
+	if (sq->tail != sq->rung && !queue->failed)
+		vbn__verbs_reap(vq);
+	if (unlikely(queue->failed))
+		return got + queue->ops->poll(queue, events + got, n - got);
+	return got + vbn__verbs_release(vq, sq->done, VBN_OK, events + got, n - got);
+}
+
+static int ring_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	struct verbs_sq *sq = &vq->sq;
+	int got = vbn__verbs_take(vq, bufs, NULL, n);
+
+	if (vq->rq.head - vq->rq.tail <= vq->rq.mask && !queue->failed)
+		vbn__verbs_refill(vq);
+	if (sq->tail != sq->rung && !queue->failed)
+		vbn__verbs_reap(vq);
+	if (!queue->failed)
+		vbn__verbs_release(vq, sq->done, VBN_OK, NULL, 0);
+	return got;
+}
+
+/* What a connected queue does; the rest the transport has not. */
+static void ops_fill(struct verbs_queue *vq)
+{
+	const enum vbn_transport transport = vq->queue.conf.transport;
+	struct queue_ops *ops = &vq->ops;
+
+	*ops = vbn__lacking_ops;
+	ops->send = vbn__verbs_send;
+	ops->send_imm = vbn__verbs_send_imm;
+	ops->flush = vbn__verbs_flush;
+	ops->recv = ring_recv;
+	ops->poll = ring_poll;
+	ops->outstanding = vbn__verbs_outstanding;
+	if (transport == VBN_UD) {
+		ops->send_inline_to = vbn__verbs_send_inline_to;
+		return;
+	}
+	ops->send_inline = vbn__verbs_send_inline;
+	ops->send_inline_imm = vbn__verbs_send_inline_imm;
+	ops->write = vbn__verbs_write;
+	ops->write_imm = vbn__verbs_write_imm;
+	ops->write_inline = vbn__verbs_write_inline;
+	if (transport == VBN_UC)
+		return;
+	ops->read = vbn__verbs_read;
+	ops->fetch_add = vbn__verbs_fetch_add;
+	ops->cmp_swap = vbn__verbs_cmp_swap;
+}
+
+/* ---- create ---- */
+
+static int cq_create(struct rdma_port *port, uint32_t n, struct ibv_cq **cq)
+{
+	*cq = ibv_create_cq(port->context, (int)n, NULL, NULL, 0);
+	if (!*cq)
+		return fail(errno,
+			"port %s refused a completion queue of %u entries: %s; ask for smaller rings",
+			port->port.info.name, n, strerror(errno));
+	return 0;
+}
+
+/* With room for inline data as asked for, or without any: then copies go by way of the pool. */
+static int qp_create(
+	struct rdma_port *port, struct verbs_queue *vq, const struct vbn_queue_conf *conf)
+{
+	const uint32_t wanted = max(conf->inline_size.value, (uint32_t)INLINE_DEFAULT);
+	struct ibv_qp_init_attr attr = {
+		.send_cq = vq->send_cq,
+		.recv_cq = vq->recv_cq,
+		.qp_context = &vq->queue,
+		.cap = {.max_send_wr = conf->tx_depth,
+			.max_recv_wr = conf->rx_depth,
+			.max_send_sge = conf->max_gather,
+			.max_recv_sge = 1,
+			.max_inline_data = wanted},
+		.qp_type = vbn__rdma_qp_type(conf->transport),
+	};
+
+	vq->qp = ibv_create_qp(port->pd, &attr);
+	if (!vq->qp && (errno == EINVAL || errno == ENOMEM)) {
+		attr.cap.max_inline_data = 0;
+		vq->qp = ibv_create_qp(port->pd, &attr);
+	}
+	if (!vq->qp)
+		return fail(errno,
+			"port %s refused a queue pair of %u sends of %u segments and %u receives: %s; ask for smaller rings",
+			port->port.info.name, conf->tx_depth, conf->max_gather, conf->rx_depth,
+			strerror(errno));
+	vq->sq.device_inline = attr.cap.max_inline_data >= wanted;
+	vq->sq.max_inline = vq->sq.device_inline ? wanted : min(wanted, conf->tx_pool->data_size);
+	vq->sq.inline_size = vq->sq.device_inline ? conf->inline_size.value : 0;
+	return 0;
+}
+
+static int sq_create(struct verbs_queue *vq, const struct vbn_queue_conf *conf)
+{
+	const uint64_t longest = vq->queue.port->info.max_message;
+	struct verbs_sq *sq = &vq->sq;
+
+	sq->mask = conf->tx_depth - 1;
+	sq->cq_mod = conf->cq_mod;
+	sq->max_gather = conf->max_gather;
+	sq->max_message = conf->transport == VBN_UD ? vq->queue.port->mtu : longest;
+	sq->pool = conf->tx_pool;
+	sq->wrs = calloc(conf->tx_depth, sizeof(*sq->wrs));
+	sq->sges = calloc((size_t)conf->tx_depth * conf->max_gather, sizeof(*sq->sges));
+	sq->bufs = calloc(conf->tx_depth, sizeof(struct vbn_buf *));
+	if (sq->device_inline)
+		sq->copies = malloc((size_t)conf->tx_depth * sq->max_inline);
+	if (!sq->wrs || !sq->sges || !sq->bufs || (sq->device_inline && !sq->copies))
+		return -ENOMEM;
+	for (uint32_t i = 0; i <= sq->mask; i++) {
+		sq->wrs[i].next = &sq->wrs[(i + 1) & sq->mask];
+		sq->wrs[i].sg_list = &sq->sges[(size_t)i * sq->max_gather];
+	}
+	return 0;
+}
+
+/* A datagram's network header goes into the headroom where there is enough. */
+static int rq_create(struct verbs_queue *vq, const struct vbn_queue_conf *conf)
+{
+	const struct zone_registration *zone = &vq->queue.port->zones[conf->rx_pool->zone_id];
+	const uint32_t headroom = conf->rx_pool->headroom;
+	struct verbs_rq *rq = &vq->rq;
+	uint32_t length = conf->rx_pool->data_size;
+
+	rq->mask = conf->rx_depth - 1;
+	rq->pool = conf->rx_pool;
+	rq->data_offset = (uint32_t)sizeof(struct vbn_buf) + headroom;
+	if (conf->transport == VBN_UD) {
+		rq->before = GRH_SIZE;
+		length += headroom >= GRH_SIZE ? GRH_SIZE : 0;
+		rq->data_offset += headroom >= GRH_SIZE ? 0 : GRH_SIZE;
+	}
+	rq->wrs = calloc(conf->rx_depth, sizeof(*rq->wrs));
+	rq->sges = calloc(conf->rx_depth, sizeof(*rq->sges));
+	rq->bufs = calloc(conf->rx_depth, sizeof(struct vbn_buf *));
+	if (!rq->wrs || !rq->sges || !rq->bufs)
+		return -ENOMEM;
+	for (uint32_t i = 0; i <= rq->mask; i++) {
+		rq->sges[i] = (struct ibv_sge){.length = length, .lkey = zone->key};
+		rq->wrs[i] = (struct ibv_recv_wr){.next = &rq->wrs[(i + 1) & rq->mask],
+			.sg_list = &rq->sges[i],
+			.num_sge = 1};
+	}
+	return 0;
+}
+
+static void destroy_objects(struct verbs_queue *vq)
+{
+	if (vq->qp)
+		ibv_destroy_qp(vq->qp);
+	if (vq->recv_cq)
+		ibv_destroy_cq(vq->recv_cq);
+	if (vq->send_cq)
+		ibv_destroy_cq(vq->send_cq);
+	vq->qp = NULL;
+	vq->recv_cq = vq->send_cq = NULL;
+}
+
+static void free_memory(struct verbs_queue *vq)
+{
+	free(vq->sq.wrs);
+	free(vq->sq.sges);
+	free(vq->sq.bufs);
+	free(vq->sq.copies);
+	free(vq->rq.wrs);
+	free(vq->rq.sges);
+	free(vq->rq.bufs);
+	free(vq);
+}
+
+/* A technique of direct verbs cannot be insisted on. */
+static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *conf)
+{
+	const struct {
+		const char *name;
+		bool wanted;
+	} techniques[] = {
+		{"shared_cq", conf->shared_cq == VBN_ON || conf->srq},
+		{"blueflame", conf->blueflame == VBN_ON},
+		{"own_uar", conf->own_uar == VBN_ON},
+		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
+		{"cqe_compression", conf->cqe_compression == VBN_ON},
+		{"prefetch", conf->prefetch == VBN_ON},
+		{"pace_kbit", conf->pace_kbit != 0},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
+		if (techniques[i].wanted)
+			return fail(ENOTSUP,
+				"queue cannot be created: port %s is driven by plain verbs, which have no %s: leave it to the library, or open the device by mlx5",
+				port->info.name, techniques[i].name);
+	return 0;
+}
+
+static int objects_create(
+	struct rdma_port *port, struct verbs_queue *vq, const struct vbn_queue_conf *conf)
+{
+	int ret = cq_create(port, conf->tx_depth, &vq->send_cq);
+
+	if (!ret)
+		ret = cq_create(port, conf->rx_depth, &vq->recv_cq);
+	if (!ret)
+		ret = qp_create(port, vq, conf);
+	if (!ret)
+		ret = sq_create(vq, conf);
+	if (!ret)
+		ret = rq_create(vq, conf);
+	return ret ? ret : vbn__rdma_qp_init(port, vq->qp, conf);
+}
+
+int vbn__verbs_queue_create(struct vbn_port *base, struct queue_list *list,
+	const struct vbn_queue_conf *conf, struct vbn_queue **queue)
+{
+	struct rdma_port *port = rdma_port(base);
+	struct verbs_queue *vq;
+	int ret = check_conf(base, conf);
+
+	(void)list;
+	if (ret)
+		return ret;
+	vq = aligned_alloc(CACHE_LINE, round_up(sizeof(*vq), CACHE_LINE));
+	if (!vq)
+		return -ENOMEM;
+	memset(vq, 0, sizeof(*vq));
+	vq->queue.port = base;
+	vq->psn = vbn__rdma_random_psn();
+	vq->ring_each = conf->doorbell_burst == VBN_OFF;
+	ret = objects_create(port, vq, conf);
+	if (ret) {
+		destroy_objects(vq);
+		free_memory(vq);
+		return ret;
+	}
+	vq->queue.number = vq->qp->qp_num;
+	*queue = &vq->queue;
+	return 0;
+}
+
+/* ---- connect ---- */
+
+void vbn__verbs_queue_address(const struct vbn_queue *queue, struct vbn_address *address)
+{
+	const struct verbs_queue *vq = verbs_queue(queue);
+
+	vbn__rdma_address(rdma_port(queue->port), &queue->conf, vq->qp->qp_num, vq->psn, address);
+}
+
+int vbn__verbs_queue_fill(struct vbn_queue *queue)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	const uint32_t depth = vq->rq.mask + 1;
+
+	vbn__verbs_refill(vq);
+	if (vq->rq.head - vq->rq.tail == depth)
+		return 0;
+	return fail(ENOMEM,
+		"queue %s/%u cannot post %u receives, but %u: pool \"%s\" has %u bufs left: make it larger",
+		queue->port->info.name, queue->number, depth, vq->rq.head - vq->rq.tail,
+		vq->rq.pool->name, vq->rq.pool->n_free);
+}
+
+int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	int ret;
+
+	if (peer)
+		vq->peer = *peer;
+	ret = vbn__rdma_qp_connect(
+		rdma_port(queue->port), vq->qp, &queue->conf, vq->psn, peer, &vq->mtu);
+	if (ret)
+		return ret;
+	ops_fill(vq);
+	queue->ops = &vq->ops;
+	return 0;
+}
+
+/* ---- fail and reset ---- */
+
+int vbn__verbs_queue_fail(struct vbn_queue *queue)
+{
+	return vbn__rdma_qp_move(rdma_port(queue->port), verbs_queue(queue)->qp, IBV_QPS_ERR);
+}
+
+bool vbn__verbs_queue_quiet(const struct vbn_queue *queue)
+{
+	const struct verbs_queue *vq = verbs_queue(queue);
+
+	return vq->failure.reported && vq->sq.tail == vq->sq.head && vq->rq.tail == vq->rq.head;
+}
+
+/* What the provider still has of it is nobody's any more. */
+static void drain(struct ibv_cq *cq)
+{
+	struct ibv_wc wcs[WC_BATCH];
+
+	while (ibv_poll_cq(cq, WC_BATCH, wcs) > 0)
+		;
+}
+
+int vbn__verbs_queue_reset(struct vbn_queue *queue)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	struct rdma_port *port = rdma_port(queue->port);
+	int ret = vbn__rdma_qp_move(port, vq->qp, IBV_QPS_RESET);
+
+	if (ret)
+		return ret;
+	drain(vq->send_cq);
+	drain(vq->recv_cq);
+	for (; vq->rq.tail != vq->rq.head; vq->rq.tail++)
+		pool_push(vq->rq.pool, vq->rq.bufs[vq->rq.tail & vq->rq.mask]);
+	vq->sq.head = vq->sq.rung = vq->sq.done = vq->sq.tail = vq->sq.since_signal = 0;
+	vq->rq.head = vq->rq.tail = 0;
+	vq->failure = (struct verbs_failure){0};
+	vq->psn = vbn__rdma_random_psn();
+	vq->mtu = 0;
+	return vbn__rdma_qp_init(port, vq->qp, &queue->conf);
+}
+
+void vbn__verbs_queue_news(struct vbn_queue *queue, uint32_t news)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+
+	if (news & NEWS_DEVICE)
+		vbn__verbs_failed(vq, VBN_DEVICE_ERROR,
+			"the device reports a fatal error: reset it, and look at the kernel's log");
+	else if (news & NEWS_CQ)
+		vbn__verbs_failed(vq, VBN_CQ_ERROR,
+			"a completion queue of it has failed: destroy the queue and make a new one");
+	/* NEWS_QP: what was outstanding comes back with its status, and says why. */
+}
+
+/* ---- end ---- */
+
+void vbn__verbs_queue_stop(struct vbn_queue *queue)
+{
+	destroy_objects(verbs_queue(queue));
+}
+
+/* The device is out of it: what the rings still hold goes home. */
+void vbn__verbs_queue_free(struct vbn_queue *queue)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	struct verbs_sq *sq = &vq->sq;
+	struct verbs_rq *rq = &vq->rq;
+
+	for (; sq->tail != sq->head; sq->tail++) {
+		struct vbn_buf *buf = sq->bufs[sq->tail & sq->mask];
+
+		if (!buf)
+			continue;
+		vbn__buf_debug_done(buf);
+		vbn_buf_free(&buf, 1);
+	}
+	for (; rq->tail != rq->head; rq->tail++)
+		pool_push(rq->pool, rq->bufs[rq->tail & rq->mask]);
+	free_memory(vq);
+}
+
+/* ---- modes ---- */
+
+void vbn__verbs_queue_modes(const struct vbn_queue *queue, struct mode_report *report)
+{
+	const struct verbs_queue *vq = verbs_queue(queue);
+	const struct vbn_queue_conf *conf = &queue->conf, *asked = &queue->asked;
+	static const char none[] = "plain verbs do not have it";
+
+	vbn__mode_add(report, "inline",
+		conf->inline_size.set ? vbn__mode_number(conf->inline_size.value, "B") : "auto",
+		vq->sq.inline_size ? vbn__mode_number(vq->sq.inline_size, "B") : "off",
+		vq->sq.device_inline
+			? "bufs up to this go inline; vbn_send_inline() takes up to %u B"
+			: "the device takes no inline data; vbn_send_inline() copies up to %u B into bufs",
+		vq->sq.max_inline);
+	vbn__mode_add(report, "tx_ring",
+		asked->tx_depth ? vbn__mode_number(asked->tx_depth, "") : "auto",
+		vbn__mode_number(vq->sq.mask + 1ull, "requests"), "a message takes one");
+	vbn__mode_add(report, "rx_ring",
+		asked->rx_depth ? vbn__mode_number(asked->rx_depth, "") : "auto",
+		vbn__mode_number(vq->rq.mask + 1ull, "receives"), "kept full from pool \"%s\"",
+		vq->rq.pool->name);
+	vbn__mode_add(report, "cq_mod",
+		asked->cq_mod ? vbn__mode_number(asked->cq_mod, "") : "auto",
+		vbn__mode_number(vq->sq.cq_mod, ""),
+		"at most so many requests to a completion; the last of each post has one, too");
+	vbn__mode_add(report, "doorbell", vbn__mode_switch(asked->doorbell_burst),
+		vq->ring_each ? "one a message" : "one a flush", "ibv_post_send with a list");
+	vbn__mode_add(report, "cqe_compression", vbn__mode_switch(asked->cqe_compression), "off",
+		"%s", none);
+	vbn__mode_add(report, "scatter_to_cqe", vbn__mode_switch(asked->scatter_to_cqe),
+		"the provider's choice", "%s", none);
+	vbn__mode_add(report, "blueflame", vbn__mode_switch(asked->blueflame),
+		"the provider's choice", "%s", none);
+	vbn__rdma_queue_modes(queue, vq->mtu, report);
+}

@@ -1,0 +1,160 @@
+/* verbs.h - the driver for any RDMA device by plain libibverbs: a post list for a burst, batched
+ * polling
+ *
+ * Lives here: queues over ibv_post_send, ibv_post_recv and ibv_poll_cq. May come in: libibverbs,
+ * drv/rdma.h. May touch it: port, through struct driver.
+ *
+ *   port.c    open, the driver's table
+ *   queue.c   create, connect, reset, free; modes
+ *   send.c    stage and flush: work requests, releasing bufs that have completed
+ *   recv.c    receive and post again
+ *   fail.c    a failed completion in words; the data path of a failed queue
+ *   ud.c      address handles of peers, where a datagram came from
+ *
+ * The rules of a fast path hold as far as they are this driver's: what a provider does inside a
+ * verb (a lock, on some a system call) is its own. A device on which mlx5dv works is driven so only
+ * where `verbs:` says it.
+ */
+#ifndef VBN_VERBS_H
+#define VBN_VERBS_H
+
+#include "drv/rdma.h"
+
+enum {
+	WC_BATCH = 32, /* completions asked for at once */
+	GRH_SIZE = 40, /* in front of each datagram */
+};
+
+/* Indices count work requests and run freely; an entry is index & mask. */
+struct verbs_sq {
+	uint32_t head;         /* next to stage */
+	uint32_t rung;         /* all before have been posted */
+	uint32_t done;         /* all before have been completed */
+	uint32_t tail;         /* all before have been released */
+	uint32_t since_signal; /* requests staged behind the last that asks for a completion */
+	uint32_t mask;
+	uint32_t cq_mod;
+	uint32_t max_gather;
+	uint32_t inline_size; /* bufs of up to so many bytes go inline */
+	uint32_t max_inline;  /* of vbn_send_inline() */
+	bool device_inline;   /* else copies go by way of the pool */
+	uint64_t max_message;
+	struct vbn_pool *pool;
+	struct ibv_send_wr *wrs; /* each linked to the next, the last one to the first */
+	struct ibv_sge *sges;    /* max_gather to an entry */
+	uint8_t *copies;         /* max_inline to an entry */
+	struct vbn_buf **bufs;   /* NULL: none to release */
+};
+
+struct verbs_rq {
+	uint32_t head;   /* posted */
+	uint32_t tail;   /* received */
+	uint32_t mask;   /* of the depth, a power of two */
+	uint32_t before; /* bytes that the device writes in front of the message */
+	uint32_t data_offset;
+	struct vbn_pool *pool;
+	struct ibv_recv_wr *wrs; /* linked as above */
+	struct ibv_sge *sges;
+	struct vbn_buf **bufs;
+};
+
+struct verbs_failure {
+	enum vbn_status status;
+	bool reported;    /* the FAILED event has been given */
+	bool of_send;     /* the failed request is one of the send queue's */
+	bool sends_end;   /* the first send that was not carried out is known */
+	uint32_t wqe;     /* its index */
+	uint32_t flushed; /* the send queue has been flushed up to here */
+};
+
+struct verbs_queue {
+	struct vbn_queue queue;
+	struct verbs_sq sq cache_aligned;
+	struct verbs_rq rq cache_aligned;
+	struct ibv_qp *qp;
+	struct ibv_cq *send_cq, *recv_cq;
+	bool ring_each; /* no burst: a post for each message */
+	struct verbs_failure failure;
+	struct queue_ops ops;
+	/* control path */
+	uint32_t psn;
+	uint32_t mtu;
+	struct address peer;
+};
+
+static force_inline struct verbs_queue *verbs_queue(const struct vbn_queue *queue)
+{
+	return container_of((struct vbn_queue *)(uintptr_t)queue, struct verbs_queue, queue);
+}
+
+/* Where a datagram goes: what a peer's handle points at. */
+struct verbs_way {
+	struct ibv_ah *ah;
+	uint32_t qpn, qkey;
+};
+
+/* ---- seams between the files ---- */
+
+/* send.c */
+int vbn__verbs_send(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
+int vbn__verbs_send_imm(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n);
+int vbn__verbs_send_inline(struct vbn_queue *queue, const void *data, size_t len);
+int vbn__verbs_send_inline_imm(struct vbn_queue *queue, const void *data, size_t len, uint32_t imm);
+int vbn__verbs_send_inline_to(
+	struct vbn_queue *queue, const struct vbn_peer *peer, const void *data, size_t len);
+int vbn__verbs_write(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n);
+int vbn__verbs_write_imm(struct vbn_queue *queue, struct vbn_buf **bufs,
+	const struct vbn_remote *remotes, const uint32_t *imms, int n);
+int vbn__verbs_write_inline(
+	struct vbn_queue *queue, const void *data, size_t len, const struct vbn_remote *remote);
+int vbn__verbs_read(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n);
+int vbn__verbs_fetch_add(struct vbn_queue *queue, struct vbn_buf **bufs,
+	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n);
+int vbn__verbs_cmp_swap(struct vbn_queue *queue, struct vbn_buf **bufs,
+	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n);
+void vbn__verbs_flush(struct vbn_queue *queue);
+uint32_t vbn__verbs_outstanding(const struct vbn_queue *queue);
+/* Takes completions of sends; a failed one is given to fail.c. */
+void vbn__verbs_reap(struct verbs_queue *vq);
+/* Frees the bufs before `end`, or returns them by events: at most n. How many events. */
+int vbn__verbs_release(struct verbs_queue *vq, uint32_t end, enum vbn_status status,
+	struct vbn_event *events, int n);
+/* What the request at an index is. */
+enum vbn_op vbn__verbs_op(const struct verbs_sq *sq, uint32_t index);
+
+/* recv.c. Either of bufs and events is filled. */
+int vbn__verbs_take(struct verbs_queue *vq, struct vbn_buf **bufs, struct vbn_event *events, int n);
+void vbn__verbs_refill(struct verbs_queue *vq);
+
+/* fail.c: a completion with an error; a verb that was refused, and other causes, which take the QP
+ * to the error state, so that what was posted comes back. Once called, the queue has failed. */
+void vbn__verbs_send_failed(struct verbs_queue *vq, const struct ibv_wc *wc);
+void vbn__verbs_recv_failed(struct verbs_queue *vq, const struct ibv_wc *wc);
+void vbn__verbs_failed(struct verbs_queue *vq, enum vbn_status status, const char *cause);
+void vbn__verbs_refused(struct verbs_queue *vq, const char *verb, int error);
+
+extern const struct driver vbn__driver_verbs;
+
+/* queue.c */
+int vbn__verbs_queue_create(struct vbn_port *port, struct queue_list *list,
+	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+void vbn__verbs_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
+int vbn__verbs_queue_fill(struct vbn_queue *queue);
+int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer);
+int vbn__verbs_queue_fail(struct vbn_queue *queue);
+bool vbn__verbs_queue_quiet(const struct vbn_queue *queue);
+int vbn__verbs_queue_reset(struct vbn_queue *queue);
+void vbn__verbs_queue_news(struct vbn_queue *queue, uint32_t news);
+void vbn__verbs_queue_stop(struct vbn_queue *queue);
+void vbn__verbs_queue_free(struct vbn_queue *queue);
+void vbn__verbs_queue_modes(const struct vbn_queue *queue, struct mode_report *report);
+
+/* ud.c */
+int vbn__verbs_peer_create(struct peer_entry *entry);
+void vbn__verbs_peer_destroy(struct peer_entry *entry);
+void vbn__verbs_buf_source(const struct vbn_buf *buf, uint32_t *qpn, uint8_t gid[16]);
+
+#endif
