@@ -319,6 +319,12 @@ static void settle_addresses(struct vhca_options *options)
 			options->wire);
 		options->of_interface = false;
 	}
+	if (options->of_interface && options->n_devices > 1) {
+		log_warning(
+			"vhca: VHCA_ADDRESS is \"interface\", which one device can be: there is "
+			"mlx5_0 alone");
+		options->n_devices = 1;
+	}
 	if (options->n_addresses > 1 && !strcmp(options->wire, "udp")) {
 		log_warning(
 			"vhca: VHCA_ADDRESS has %u addresses, but a port on UDP has one: plug it "

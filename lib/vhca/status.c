@@ -15,6 +15,8 @@
  */
 #include "vhca/status.h"
 
+#include "vhca/interface.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -230,8 +232,7 @@ static void converse(int fd)
 
 /* ---- the thread ---- */
 
-/* Programs close descriptors that they do not know, and open others in their place. */
-static bool socket_is_ours(int fd, ino_t ino)
+bool vhca_socket_is_ours(int fd, ino_t ino)
 {
 	struct stat st;
 
@@ -243,13 +244,18 @@ static void *run(void *unused)
 	(void)unused;
 	pthread_setname_np(pthread_self(), "vhca-status");
 	while (!load_acquire(&status.stop)) {
-		bool ours = socket_is_ours(status.fd, status.ino);
-		struct pollfd poll_fd = {.fd = ours ? status.fd : -1, .events = POLLIN};
+		bool ours = vhca_socket_is_ours(status.fd, status.ino);
+		struct pollfd fds[] = {{.fd = ours ? status.fd : -1, .events = POLLIN},
+			{.fd = vhca_interface_fd(), .events = POLLIN}};
 		int due = vhca_port_clock();
 		int fd;
 
-		if (poll(&poll_fd, 1, due < 0 ? PATIENCE_MS : min(due, (int)PATIENCE_MS)) <= 0 ||
-			load_acquire(&status.stop) || !socket_is_ours(status.fd, status.ino))
+		if (poll(fds, 2, due < 0 ? PATIENCE_MS : min(due, (int)PATIENCE_MS)) <= 0 ||
+			load_acquire(&status.stop))
+			continue;
+		if (fds[1].revents && vhca_interface_fd() >= 0)
+			vhca_interface_changed();
+		if (!fds[0].revents || !vhca_socket_is_ours(status.fd, status.ino))
 			continue;
 		fd = accept4(status.fd, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
@@ -307,7 +313,7 @@ static int open_socket(void)
 
 static void close_socket(void)
 {
-	if (socket_is_ours(status.fd, status.ino))
+	if (vhca_socket_is_ours(status.fd, status.ino))
 		close(status.fd);
 	status.fd = -1;
 }
@@ -354,7 +360,7 @@ void vhca_status_stop(void)
 	pthread_mutex_lock(&status.lock);
 	if (!--status.users && status.running) {
 		store_release(&status.stop, true);
-		if (socket_is_ours(status.fd, status.ino))
+		if (vhca_socket_is_ours(status.fd, status.ino))
 			shutdown(status.fd, SHUT_RDWR); /* wakes the thread */
 		pthread_join(status.thread, NULL);
 		close_socket();
@@ -365,7 +371,7 @@ void vhca_status_stop(void)
 
 void vhca_status_forked(void)
 {
-	if (socket_is_ours(status.fd, status.ino))
+	if (vhca_socket_is_ours(status.fd, status.ino))
 		syscall(SYS_close, status.fd); /* it would keep the parent's name taken */
 	pthread_mutex_init(&status.lock, NULL);
 	status.fd = -1;

@@ -11,7 +11,8 @@
  *     event.c      completion and async events
  *     fork.c       what a child of fork() has of it all
  *     lost.c       what fails when the program has unmapped memory; guard.c catches the fault
- *     port.c       what changes meanwhile: port state, GIDs, a device's death
+ *     port.c       what changes meanwhile: port state, GIDs, a device's death; interface.c, a port that
+ *                  is an interface's
  *     status.c     the socket that answers about the process, status_json.c what; profile.c, what a
  *                  card says of itself
  *     output.c     files that the user named: trace.c's lines, pcap.c's packets
@@ -25,6 +26,7 @@
  *     wire.h       what a wire must do; wire_loopback.c, the in-process one
  *     flow.h       the wires of RoCEv2 packets: wire_packet.c, the transports of flow*.c, packet.c and
  *                  crc.c, disturb.c's faults
+ *     route.h      the headers in front of a packet, and its ICRC; neighbor.h, whose MAC it goes to
  *     carrier.h    what carries packets: wire_udp.c, UDP sockets; wire_frame.c, TAP and packet socket
  *
  * Threads: commands run on the program's threads, what people ask and faults by the clock on the
@@ -422,6 +424,8 @@ void vhca_status_start(void);
 void vhca_status_stop(void);
 /* In a child of fork. */
 void vhca_status_forked(void);
+/* Programs close descriptors that they do not know, and open others in their place. */
+bool vhca_socket_is_ours(int fd, ino_t ino);
 
 /* ---- engine.c ---- */
 

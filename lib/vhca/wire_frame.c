@@ -6,6 +6,7 @@
  */
 
 #include "vhca/flow.h"
+#include "vhca/interface.h"
 #include "vhca/neighbor.h"
 
 #include <arpa/inet.h>
@@ -526,7 +527,15 @@ static struct vhca_carrier *create_tap(struct vhca_device *device, const char *a
 
 static struct vhca_carrier *create_packet(struct vhca_device *device, const char *argument)
 {
-	return create(device, &vhca_carrier_packet, argument, open_packet_socket(argument));
+	int fd = open_packet_socket(argument), error = 0;
+
+	if (fd >= 0 && vhca_options()->of_interface)
+		error = vhca_interface_begin(device, argument);
+	if (error) {
+		close(fd);
+		fd = error;
+	}
+	return create(device, &vhca_carrier_packet, argument, fd);
 }
 
 const struct vhca_carrier_ops vhca_carrier_tap = {

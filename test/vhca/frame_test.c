@@ -1,42 +1,21 @@
 /* frame_test.c - what a port sends as Ethernet frames: VLAN tags, RoCEv1, addresses that come, and
  * gateways
  *
- * Two devices are behind one end of a veth pair in a network namespace of this process. A thread at the
- * other end is the network: it keeps each frame, and sends it back, so that both devices hear it.
+ * Two devices are behind the near end of network.h's link, and hear each other by what comes back.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "network.h"
 
 #include <cmocka.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <infiniband/verbs.h>
-#include <linux/if_packet.h>
-#include <net/if.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-	MAX_FRAMES = 512,
-	FRAME = 2048,
 	BYTES = 8192,
-	TYPE_IPV4 = 0x0800,
-	TYPE_ARP = 0x0806,
-	TYPE_VLAN = 0x8100,
-	TYPE_IPV6 = 0x86dd,
-	TYPE_ROCE = 0x8915,
 	/* where the options' addresses are in the tables */
 	GID_LINK_LOCAL_V1 = 0,
 	GID_LINK_LOCAL_V2 = 1,
@@ -49,189 +28,6 @@ enum {
 	QKEY = 0x1234,
 	GRH = 40,
 };
-
-/* ---- the network ---- */
-
-struct frame {
-	size_t size;
-	uint8_t bytes[FRAME]; /* with its tag */
-};
-
-static struct {
-	int fd;
-	pthread_t thread;
-	bool stop;
-	bool silent; /* nothing is sent back */
-	pthread_mutex_t lock;
-	size_t n;
-	struct frame frames[MAX_FRAMES];
-} net = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static uint16_t word(const uint8_t *at)
-{
-	return (uint16_t)(at[0] << 8 | at[1]);
-}
-
-static void put_word(uint8_t *at, unsigned int value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
-/* What the kernel took out of the frame is put back. */
-static ssize_t receive_frame(uint8_t *frame)
-{
-	union {
-		struct cmsghdr align;
-		uint8_t room[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
-	} control;
-	struct iovec part = {frame, FRAME - 4};
-	struct msghdr message = {.msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	ssize_t size = recvmsg(net.fd, &message, MSG_DONTWAIT);
-	struct cmsghdr *header = size > 14 ? CMSG_FIRSTHDR(&message) : NULL;
-	struct tpacket_auxdata aux;
-
-	if (!header || header->cmsg_type != PACKET_AUXDATA)
-		return size;
-	memcpy(&aux, CMSG_DATA(header), sizeof(aux));
-	if (!(aux.tp_status & TP_STATUS_VLAN_VALID))
-		return size;
-	memmove(frame + 16, frame + 12, (size_t)size - 12);
-	put_word(frame + 12, TYPE_VLAN);
-	put_word(frame + 14, aux.tp_vlan_tci);
-	return size + 4;
-}
-
-static void keep_frame(const uint8_t *bytes, size_t size)
-{
-	if (net.n == MAX_FRAMES)
-		return;
-	memcpy(net.frames[net.n].bytes, bytes, size);
-	net.frames[net.n++].size = size;
-}
-
-static void *be_the_network(void *unused)
-{
-	static uint8_t frame[FRAME];
-
-	(void)unused;
-	while (!__atomic_load_n(&net.stop, __ATOMIC_ACQUIRE)) {
-		struct pollfd fd = {.fd = net.fd, .events = POLLIN};
-		bool silent;
-		ssize_t size;
-
-		if (poll(&fd, 1, 50) != 1)
-			continue;
-		size = receive_frame(frame);
-		if (size < 14)
-			continue;
-		pthread_mutex_lock(&net.lock);
-		keep_frame(frame, (size_t)size);
-		silent = net.silent;
-		pthread_mutex_unlock(&net.lock);
-		if (!silent && send(net.fd, frame, (size_t)size, 0) != size)
-			perror("frame_test: a frame is lost");
-	}
-	return NULL;
-}
-
-static int open_network(void)
-{
-	struct sockaddr_ll name = {.sll_family = AF_PACKET,
-		.sll_protocol = htobe16(0x0003),
-		.sll_ifindex = (int)if_nametoindex("far")};
-	int one = 1;
-
-	net.fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-	if (net.fd < 0 || setsockopt(net.fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof(one)) ||
-		setsockopt(net.fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof(one)) ||
-		bind(net.fd, (struct sockaddr *)&name, sizeof(name)))
-		return -1;
-	return pthread_create(&net.thread, NULL, be_the_network, NULL);
-}
-
-static void forget_frames(bool silent)
-{
-	pthread_mutex_lock(&net.lock);
-	net.n = 0;
-	net.silent = silent;
-	pthread_mutex_unlock(&net.lock);
-}
-
-static uint16_t tag_of(const struct frame *frame)
-{
-	return word(frame->bytes + 12) == TYPE_VLAN ? word(frame->bytes + 14) : 0;
-}
-
-static const uint8_t *inside(const struct frame *frame)
-{
-	return frame->bytes + (tag_of(frame) ? 18 : 14);
-}
-
-static uint16_t type_of(const struct frame *frame)
-{
-	return word(inside(frame) - 2);
-}
-
-static bool is_roce(const struct frame *frame)
-{
-	const uint8_t *ip = inside(frame);
-
-	switch (type_of(frame)) {
-	case TYPE_ROCE: return true;
-	case TYPE_IPV4: return ip[9] == 17 && word(ip + 22) == 4791;
-	case TYPE_IPV6: return ip[6] == 17 && word(ip + 42) == 4791;
-	default: return false;
-	}
-}
-
-/* The QP that a RoCE packet goes to. */
-static uint32_t qpn_of(const struct frame *frame)
-{
-	uint16_t type = type_of(frame);
-	const uint8_t *bth = inside(frame) + (type == TYPE_ROCE ? 40 : type == TYPE_IPV4 ? 28 : 48);
-
-	return (uint32_t)bth[5] << 16 | word(bth + 6);
-}
-
-static double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-/* The `nth` frame of that type, ever since the others were forgotten; waits for it. */
-static struct frame wait_frame(bool roce, uint16_t type, size_t nth)
-{
-	double deadline = seconds() + 10;
-	struct frame found = {.size = 0};
-
-	while (!found.size && seconds() < deadline) {
-		size_t n = 0;
-
-		pthread_mutex_lock(&net.lock);
-		for (size_t i = 0; i < net.n && !found.size; i++)
-			if (is_roce(&net.frames[i]) == roce && type_of(&net.frames[i]) == type &&
-				n++ == nth)
-				found = net.frames[i];
-		pthread_mutex_unlock(&net.lock);
-		if (!found.size)
-			usleep(1000);
-	}
-	if (!found.size)
-		fail_msg("no frame of type 0x%x came", type);
-	return found;
-}
-
-static void inject(const struct frame *frame)
-{
-	assert_int_equal(send(net.fd, frame->bytes, frame->size, 0), frame->size);
-}
 
 /* ---- two devices ---- */
 
@@ -547,27 +343,6 @@ static void test_a_cqe_tells_of_the_tag(void **state)
 	drop_qps();
 }
 
-/* One line to the status socket of this process; what it answers. */
-static void ask(const char *line, char *answer, size_t size)
-{
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int length =
-		snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "verbena-vhca/%d", getpid());
-	size_t n = 0;
-	ssize_t got;
-
-	assert_int_equal(
-		connect(fd, (struct sockaddr *)&name,
-			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)),
-		0);
-	assert_int_equal(write(fd, line, strlen(line)), strlen(line));
-	while (n < size - 1 && (got = read(fd, answer + n, size - 1 - n)) > 0)
-		n += (size_t)got;
-	answer[n] = '\0';
-	close(fd);
-}
-
 /* What the two devices together have counted by that name. */
 static unsigned long counted(const char *name)
 {
@@ -630,23 +405,6 @@ static void test_frames_of_other_vlans_are_not_received(void **state)
 }
 
 /* ---- ways ---- */
-
-static const uint8_t nowhere[6] = {2, 9, 9, 9, 9, 9};
-
-/* Who asked is told that `nowhere` has the address. */
-static void answer_arp(const struct frame *question)
-{
-	struct frame answer = *question;
-	size_t at = tag_of(question) ? 18 : 14;
-
-	memcpy(answer.bytes, question->bytes + 6, 6);
-	memcpy(answer.bytes + 6, nowhere, 6);
-	put_word(answer.bytes + at + 6, 2);
-	memcpy(answer.bytes + at + 8, nowhere, 6);
-	memcpy(answer.bytes + at + 14, question->bytes + at + 24, 4);
-	memcpy(answer.bytes + at + 18, question->bytes + at + 8, 10);
-	inject(&answer);
-}
 
 static union ibv_gid ipv4_gid(uint8_t a, uint8_t b, uint8_t c, uint8_t d)
 {
@@ -829,42 +587,6 @@ static void test_tshark_decodes_them(void **state)
 	unlink(path);
 }
 
-/* ---- set-up ---- */
-
-static int put(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	bool done = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-
-	if (fd >= 0)
-		close(fd);
-	return done ? 0 : -1;
-}
-
-static int own_network(void)
-{
-	char text[64];
-	uid_t user = getuid();
-	gid_t group = getgid();
-
-	if (unshare(CLONE_NEWNET | (user ? CLONE_NEWUSER : 0)))
-		return -1;
-	if (!user)
-		return 0;
-	put("/proc/self/setgroups", "deny");
-	snprintf(text, sizeof(text), "0 %u 1", user);
-	if (put("/proc/self/uid_map", text))
-		return -1;
-	snprintf(text, sizeof(text), "0 %u 1", group);
-	return put("/proc/self/gid_map", text);
-}
-
-static int skipped(const char *why)
-{
-	printf("SKIP vhca_frame: %s\n", why);
-	return 77;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -877,22 +599,16 @@ int main(void)
 		cmocka_unit_test(test_gids_are_addresses_of_the_link),
 		cmocka_unit_test(test_tshark_decodes_them),
 	};
-	int failed;
+	int failed = network_start();
 
-	if (own_network())
-		return skipped("no network namespace can be made here");
-	put("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"); /* frames of the host's own */
-	if (system("ip link add near type veth peer name far && ip link set near addrgenmode none up"
-		   " && ip link set far addrgenmode none up") ||
-		open_network())
-		return skipped("no veth pair can be made here");
+	if (failed)
+		return failed;
 	setenv("VHCA_DEVICES", "2", 1);
 	setenv("VHCA_WIRE", "packet:near", 1);
 	setenv("VHCA_ADDRESS", "10.0.0.1/24,fd00::1/64,10.7.0.1/24@7", 1);
 	setenv("VHCA_GATEWAY", "10.7.0.253,10.0.0.254", 1);
 	setenv("VHCA_FAULT", "loss=0", 1); /* within the process by packets too */
 	failed = cmocka_run_group_tests_name("frame", tests, open_ends, close_ends);
-	__atomic_store_n(&net.stop, true, __ATOMIC_RELEASE);
-	pthread_join(net.thread, NULL);
+	network_stop();
 	return failed;
 }
