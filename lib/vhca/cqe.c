@@ -389,6 +389,18 @@ void vhca_cqe_resize(struct vhca_cq *cq)
 	publish(cq, next_slot(cq), &body, 0, MLX5_CQE_RESIZE_CQ << 4, false);
 }
 
+/* The number moves on when the program has read the event. Until then it may well arm again, with the
+ * old one; and so may a record that it wrote before, and that is seen only now. */
+static cold void armed_as_before(struct vhca_cq *cq, uint32_t record)
+{
+	if (vhca_events_unread(&cq->completions))
+		return;
+	if (cq->arm_behind)
+		vhca_rule_report(VHCA_RULE_ARM_SEQUENCE, NULL, cq->number, "cmd_sn",
+			record >> 28 & 3, ((record >> 28) + 1) & 3);
+	cq->arm_behind = true;
+}
+
 /* The record says sequence number, kind and consumer index. One that was acted upon arms no second
  * time: the sequence number moves on when the program takes the event. */
 void vhca_cq_arm(struct vhca_cq *cq)
@@ -401,9 +413,10 @@ void vhca_cq_arm(struct vhca_cq *cq)
 	cq->arm_seen = record;
 	if (unlikely(vhca_trace_on))
 		vhca_trace_arm(cq, record);
-	if (cq->fired_sn && (record >> 28 & 3) == (cq->fired_sn & 3))
-		vhca_rule_report(VHCA_RULE_ARM_SEQUENCE, NULL, cq->number, "cmd_sn",
-			record >> 28 & 3, ((record >> 28) + 1) & 3);
+	if (unlikely(cq->fired_sn && (record >> 28 & 3) == (cq->fired_sn & 3)))
+		armed_as_before(cq, record);
+	else
+		cq->arm_behind = false;
 	cq->arm = record & MLX5_CQ_DB_REQ_NOT_SOL ? VHCA_ARMED_SOLICITED : VHCA_ARMED;
 	latest = cq->arm == VHCA_ARMED ? cq->pi : cq->solicited_pi;
 	if (((latest - record) & 0xffffff) - 1 < 0x7fffff &&

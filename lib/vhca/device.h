@@ -174,6 +174,7 @@ struct vhca_cq {
 	struct vhca_session *session; /* of compression; NULL: CQEs are written one by one */
 	uint32_t solicited_pi;        /* `pi` behind the last solicited or error CQE */
 	uint8_t fired_sn;             /* 4 and its sequence number, once one has fired; 0 */
+	bool arm_behind;              /* one more was armed though the program has read of it */
 	uint32_t arm_ci;
 	uint32_t arm_seen; /* the arm record that was acted upon */
 	/* An armed CQ tells after so many entries since it last did, or so long after the first;
@@ -386,6 +387,8 @@ static inline void vhca_counted_init(
 void vhca_events_destroy(struct vhca_events *events);
 /* Takes back what the program has not read; returns how many it has. */
 uint32_t vhca_events_end(struct vhca_counted *counted);
+/* Some of it are still to be read. */
+bool vhca_events_unread(const struct vhca_counted *counted);
 void vhca_channel_destroy(struct vhca_channel *channel);
 /* Tells the program; nothing where it has no channel for it. */
 void vhca_event_async(struct vhca_counted *object, enum ibv_event_type type);

@@ -178,6 +178,19 @@ uint32_t vhca_events_end(struct vhca_counted *counted)
 	return counted->read;
 }
 
+bool vhca_events_unread(const struct vhca_counted *counted)
+{
+	struct vhca_events *events = counted->events;
+
+	if (!events)
+		return false;
+	events_look(events);
+	for (uint32_t i = 0; i < events->n; i++)
+		if (events->log[i] == counted)
+			return true;
+	return false;
+}
+
 int vhca_async_create(struct vhca_context *context, int *program_fd)
 {
 	if (context->async)

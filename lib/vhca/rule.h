@@ -157,7 +157,7 @@ enum vhca_rule_class {
 		"the doorbell that arms names a CQ of the UAR and the sequence number of its arm record", \
 		"PRM, UAR Page, CQ doorbell") \
 	X(ARM_SEQUENCE, "arm-sequence", VHCA_SOFT, \
-		"the sequence number moves on by one with every event before a CQ is armed again", \
+		"the sequence number moves on by one with every event that is read, before the CQ is armed again", \
 		"PRM, CQ Doorbell Record, cmd_sn; libmlx5 moves it when the event is read") \
 	/* what only hardware would show */ \
 	X(WRITE_COMBINING, "write-combining", VHCA_INVISIBLE, \
