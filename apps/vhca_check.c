@@ -127,17 +127,65 @@ static int check_list(const struct vhca_options *conf, const char *name, const c
 
 /* ---- the others ---- */
 
+/* What stands behind a mark in the text, which ends at the mark then. */
+static bool take_suffix(char *text, char mark, long high)
+{
+	char *at = strrchr(text, mark), *end = NULL;
+	long value;
+
+	if (!at)
+		return true;
+	*at++ = '\0';
+	value = strtol(at, &end, 10);
+	return *at >= '1' && *at <= '9' && !*end && value <= high;
+}
+
+/* ADDRESS[/PREFIX][@VLAN] */
+static bool is_address(const char *from, size_t length)
+{
+	unsigned char raw[16];
+	char text[64];
+	bool ipv4;
+
+	if (length >= sizeof(text))
+		return false;
+	snprintf(text, sizeof(text), "%.*s", (int)length, from);
+	if (!take_suffix(text, '@', 4094))
+		return false;
+	ipv4 = !strchr(text, ':');
+	return take_suffix(text, '/', ipv4 ? 32 : 128) &&
+		inet_pton(ipv4 ? AF_INET : AF_INET6, text, raw) == 1;
+}
+
+static int check_addresses(const struct vhca_options *conf, const char *name, const char *list)
+{
+	const char *text = list;
+	char called[64];
+	int n = 0;
+
+	while (text && is_address(text, strcspn(text, ","))) {
+		n++;
+		text += strcspn(text, ",");
+		text = *text ? text + 1 : NULL;
+	}
+	if (!text && n <= 8)
+		return 0;
+	return usage_error(
+		"%s cannot be \"%.80s\": it is no address; give an IPv4 or IPv6 address, "
+		"with /PREFIX and @VLAN behind it where it has them, or a list of up to 8",
+		vhca_called(conf, name, called), list);
+}
+
 static int check_address(const struct vhca_options *conf)
 {
-	const char *address = conf->address;
-	unsigned char raw[16];
 	char called[64];
 
-	if (!address || inet_pton(AF_INET, address, raw) == 1 ||
-		inet_pton(AF_INET6, address, raw) == 1)
+	if (!conf->address || strcmp(conf->address, "interface"))
+		return check_addresses(conf, "address", conf->address);
+	if (conf->wire && !strncmp(conf->wire, "packet:", 7))
 		return 0;
-	return usage_error("%s cannot be \"%.80s\": it is no address; give an IPv4 or IPv6 address",
-		vhca_called(conf, "address", called), address);
+	return usage_error("%s cannot be \"interface\" without one: give the wire packet:INTERFACE",
+		vhca_called(conf, "address", called));
 }
 
 static int check_wire(const struct vhca_options *conf)
@@ -221,6 +269,8 @@ int vhca_check(const struct vhca_options *conf)
 {
 	int status = check_address(conf);
 
+	if (!status)
+		status = check_addresses(conf, "gateway", conf->gateway);
 	if (!status)
 		status = check_wire(conf);
 	if (!status)
