@@ -77,6 +77,12 @@ struct rdma_way {
 void vbn__rdma_fill_path(struct rdma_port *port, struct rdma_way way, const struct address *peer,
 	struct ibv_ah_attr *path);
 
+/* The address handle of a datagram peer: entry->address and the way are set; number and source are
+ * filled in. `address` comes back as what the bytes say. */
+int vbn__rdma_peer_create(struct peer_entry *entry, struct ibv_ah **ah, struct address *address);
+/* Where a datagram came from: peer[0] of the buf is its QPN, peer[1] where its header is. */
+void vbn__rdma_buf_source(const struct vbn_buf *buf, uint32_t *qpn, uint8_t gid[16]);
+
 /* This queue pair's own address, with the port's MTU and GID. */
 void vbn__rdma_address(const struct rdma_port *port, const struct vbn_queue_conf *conf,
 	uint32_t qpn, uint32_t psn, struct vbn_address *wire);

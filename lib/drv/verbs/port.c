@@ -80,4 +80,7 @@ const struct driver vbn__driver_verbs = {
 	.queue_stop = vbn__verbs_queue_stop,
 	.queue_free = vbn__verbs_queue_free,
 	.queue_modes = vbn__verbs_queue_modes,
+	.peer_create = vbn__verbs_peer_create,
+	.peer_destroy = vbn__verbs_peer_destroy,
+	.buf_source = vbn__rdma_buf_source,
 };

@@ -155,6 +155,5 @@ void vbn__verbs_queue_modes(const struct vbn_queue *queue, struct mode_report *r
 /* ud.c */
 int vbn__verbs_peer_create(struct peer_entry *entry);
 void vbn__verbs_peer_destroy(struct peer_entry *entry);
-void vbn__verbs_buf_source(const struct vbn_buf *buf, uint32_t *qpn, uint8_t gid[16]);
 
 #endif
