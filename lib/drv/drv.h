@@ -248,6 +248,9 @@ struct driver {
 	int (*queue_fill)(struct vbn_queue *queue);
 	/* peer is NULL for UD. */
 	int (*queue_connect)(struct vbn_queue *queue, const struct address *peer);
+	/* Receives that are posted now, of a queue that has a ring of its own; on the worker's
+	 * thread. */
+	uint32_t (*queue_posted)(const struct vbn_queue *queue);
 	/* Makes a connected queue fail, so that all it has comes back. The worker waits. */
 	int (*queue_fail)(struct vbn_queue *queue);
 	/* Whether a failed queue has reported all it had; on the worker's thread. */

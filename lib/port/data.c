@@ -160,13 +160,10 @@ static fast_path int poll_groups(struct queue_list *list, struct vbn_event *even
 }
 
 /* Those with CQs to themselves and those that share some take turns in going first. */
-DATA_PATH int vbn_poll(struct vbn_worker *worker, struct vbn_event *events, int n)
+static force_inline int poll_list(struct queue_list *list, struct vbn_event *events, int n)
 {
-	struct queue_list *list = vbn__worker_queues(worker);
 	int got;
 
-	if (unlikely(!list))
-		return 0;
 	if (unlikely(load_once(&list->news)))
 		take_news(list);
 	list->groups_first = !list->groups_first;
@@ -176,4 +173,16 @@ DATA_PATH int vbn_poll(struct vbn_worker *worker, struct vbn_event *events, int 
 	}
 	got = poll_own(list, events, n);
 	return got + poll_groups(list, events + got, n - got);
+}
+
+DATA_PATH int vbn_poll(struct vbn_worker *worker, struct vbn_event *events, int n)
+{
+	struct queue_list *list = vbn__worker_queues(worker);
+
+	return likely(list) ? poll_list(list, events, n) : 0;
+}
+
+fast_path int vbn__queues_poll(struct queue_list *list, struct vbn_event *events, int n)
+{
+	return poll_list(list, events, n);
 }

@@ -25,6 +25,18 @@ int vbn__worker_queues_make(struct vbn_worker *worker, struct queue_list **list)
 int vbn__worker_queues_add(struct queue_list *list, struct vbn_queue *queue);
 void vbn__worker_queues_remove(struct vbn_queue *queue);
 
+/* A further list of the worker's, for a room that polls its queues itself: vbn_poll() does not see
+ * them. To be ended before the worker; its queues end with it. */
+int vbn__queues_make(struct vbn_worker *worker, struct queue_list **list);
+void vbn__queues_end(struct queue_list *list);
+
+/* As vbn_queue_create(), vbn_srq_create() and vbn_poll(), of a list. */
+int vbn__queue_create_in(struct queue_list *list, struct vbn_port *port,
+	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+int vbn__srq_create_in(struct queue_list *list, struct vbn_port *port,
+	const struct vbn_srq_conf *conf, struct vbn_srq **srq);
+int vbn__queues_poll(struct queue_list *list, struct vbn_event *events, int n);
+
 /* Registers the zone with the port unless it is; on the control thread. */
 int vbn__port_register_zone(struct vbn_port *port, struct vbn_zone *zone);
 

@@ -115,33 +115,31 @@ static int check_srq(
 	return 0;
 }
 
-VBN_API int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
+int vbn__queue_create_in(struct queue_list *list, struct vbn_port *port,
 	const struct vbn_queue_conf *asked, struct vbn_queue **result)
 {
 	struct vbn_queue_conf conf = *asked;
-	struct queue_call call = {.port = port, .conf = &conf};
+	struct queue_call call = {.port = port, .conf = &conf, .list = list};
 	struct vbn_queue *queue;
-	int ret = vbn__worker_queues_make(worker, &call.list);
+	int ret = check_srq(list, port, &conf);
 
-	if (!ret)
-		ret = check_srq(call.list, port, &conf);
 	if (!ret)
 		ret = vbn__queue_conf_check(&port->info, &conf);
 	if (!ret)
-		ret = vbn__control_call(vbn_worker_node(worker), create_call, &call);
+		ret = vbn__control_call(vbn_worker_node(list->worker), create_call, &call);
 	if (ret)
 		return ret;
 	queue = call.queue;
 	queue->refusal = -ENOTCONN;
 	queue->ops = &vbn__refusing_ops;
 	queue->port = port;
-	queue->worker = worker;
+	queue->worker = list->worker;
 	queue->asked = *asked;
 	queue->context = conf.context;
 	queue->conf = conf;
 	if (conf.srq)
 		conf.srq->n_queues++;
-	ret = vbn__worker_queues_add(call.list, queue);
+	ret = vbn__worker_queues_add(list, queue);
 	if (ret) {
 		queue_end(queue);
 		return ret;
@@ -155,6 +153,15 @@ VBN_API int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 	vbn__counters_add(&queue->counters);
 	*result = queue;
 	return 0;
+}
+
+VBN_API int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
+	const struct vbn_queue_conf *conf, struct vbn_queue **queue)
+{
+	struct queue_list *list;
+	int ret = vbn__worker_queues_make(worker, &list);
+
+	return ret ? ret : vbn__queue_create_in(list, port, conf, queue);
 }
 
 VBN_API void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *address)

@@ -53,18 +53,21 @@ static void traffic(void *arg, struct worker_traffic *sum)
 		add_traffic(&list->queues[i]->stats, sum);
 }
 
-/* A worker's end is its queues' end. */
-static void list_free(struct vbn_worker *worker, void *arg)
+void vbn__queues_end(struct queue_list *list)
 {
-	struct queue_list *list = arg;
-
 	while (list->n_queues)
 		vbn_queue_destroy(list->queues[list->n_queues - 1]);
-	vbn__worker_remove(worker, list);
-	*vbn__worker_port_slot(worker) = NULL;
+	vbn__worker_remove(list->worker, list);
 	free(list->queues);
 	free(list->dirty);
 	free(list);
+}
+
+/* A worker's end is its queues' end. */
+static void end_of_worker(struct vbn_worker *worker, void *arg)
+{
+	vbn__queues_end(arg);
+	*vbn__worker_port_slot(worker) = NULL;
 }
 
 struct queue_list *vbn__worker_queues(struct vbn_worker *worker)
@@ -72,22 +75,36 @@ struct queue_list *vbn__worker_queues(struct vbn_worker *worker)
 	return *vbn__worker_port_slot(worker);
 }
 
-static int list_create(struct vbn_worker *worker)
+int vbn__queues_make(struct vbn_worker *worker, struct queue_list **made)
 {
 	struct queue_list *list = calloc(1, sizeof(*list));
-	int ret = -ENOMEM;
+	int ret;
 
 	if (!list)
-		return ret;
+		return -ENOMEM;
 	list->worker = worker;
 	ret = vbn__worker_add_flush(worker, flush_dirty, list);
 	if (!ret)
 		ret = vbn__worker_add_port(worker, in_flight, traffic, list);
-	if (!ret)
-		ret = vbn__worker_add_last_exit(worker, list_free, list);
 	if (ret) {
 		vbn__worker_remove(worker, list);
 		free(list);
+		return ret;
+	}
+	*made = list;
+	return 0;
+}
+
+static int make_workers_own(struct vbn_worker *worker)
+{
+	struct queue_list *list;
+	int ret = vbn__queues_make(worker, &list);
+
+	if (ret)
+		return ret;
+	ret = vbn__worker_add_last_exit(worker, end_of_worker, list);
+	if (ret) {
+		vbn__queues_end(list);
 		return ret;
 	}
 	*vbn__worker_port_slot(worker) = list;
@@ -116,7 +133,7 @@ static int list_grow(struct queue_list *list)
 
 int vbn__worker_queues_make(struct vbn_worker *worker, struct queue_list **list)
 {
-	int ret = vbn__worker_queues(worker) ? 0 : list_create(worker);
+	int ret = vbn__worker_queues(worker) ? 0 : make_workers_own(worker);
 
 	*list = vbn__worker_queues(worker);
 	return ret;

@@ -40,11 +40,11 @@ static void srq_end(struct vbn_srq *srq)
 	driver->srq_free(srq);
 }
 
-VBN_API int vbn_srq_create(struct vbn_worker *worker, struct vbn_port *port,
+int vbn__srq_create_in(struct queue_list *list, struct vbn_port *port,
 	const struct vbn_srq_conf *asked, struct vbn_srq **result)
 {
 	struct vbn_srq_conf conf = *asked;
-	struct srq_call call = {.port = port, .conf = &conf};
+	struct srq_call call = {.port = port, .conf = &conf, .list = list};
 	int ret;
 
 	if (!port->driver->srq_create)
@@ -52,13 +52,11 @@ VBN_API int vbn_srq_create(struct vbn_worker *worker, struct vbn_port *port,
 			port->info.name);
 	ret = vbn__srq_conf_check(&port->info, &conf);
 	if (!ret)
-		ret = vbn__worker_queues_make(worker, &call.list);
-	if (!ret)
-		ret = vbn__control_call(vbn_worker_node(worker), create_call, &call);
+		ret = vbn__control_call(vbn_worker_node(list->worker), create_call, &call);
 	if (ret)
 		return ret;
 	call.srq->port = port;
-	call.srq->list = call.list;
+	call.srq->list = list;
 	call.srq->conf = conf;
 	ret = port->driver->srq_fill(call.srq);
 	if (ret) {
@@ -67,6 +65,15 @@ VBN_API int vbn_srq_create(struct vbn_worker *worker, struct vbn_port *port,
 	}
 	*result = call.srq;
 	return 0;
+}
+
+VBN_API int vbn_srq_create(struct vbn_worker *worker, struct vbn_port *port,
+	const struct vbn_srq_conf *conf, struct vbn_srq **srq)
+{
+	struct queue_list *list;
+	int ret = vbn__worker_queues_make(worker, &list);
+
+	return ret ? ret : vbn__srq_create_in(list, port, conf, srq);
 }
 
 VBN_API void vbn_srq_destroy(struct vbn_srq *srq)

@@ -86,6 +86,7 @@ const struct driver vbn__driver_mlx5 = {
 	.queue_create = vbn__mlx5_queue_create,
 	.queue_address = vbn__mlx5_queue_address,
 	.queue_fill = vbn__mlx5_queue_fill,
+	.queue_posted = vbn__mlx5_queue_posted,
 	.queue_connect = vbn__mlx5_queue_connect,
 	.queue_stop = vbn__mlx5_queue_stop,
 	.queue_free = vbn__mlx5_queue_free,

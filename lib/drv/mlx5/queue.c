@@ -250,7 +250,8 @@ int vbn__mlx5_queue_create(struct vbn_port *base, struct queue_list *list,
 
 	(void)list;
 	if (conf->transport != VBN_RC || conf->srq || conf->shared_cq == VBN_ON)
-		return fail(ENOTSUP, "queue cannot be created: this version has RC queues with CQs of their own only");
+		return fail(ENOTSUP,
+			"queue cannot be created: this version has RC queues with CQs of their own only");
 	if (!mq)
 		return -ENOMEM;
 	memset(mq, 0, sizeof(*mq));
@@ -287,6 +288,13 @@ int vbn__mlx5_queue_fill(struct vbn_queue *queue)
 			queue->port->info.name, queue->number, mq->rq.depth, mq->rq.pool->name,
 			mq->rq.head);
 	return 0;
+}
+
+uint32_t vbn__mlx5_queue_posted(const struct vbn_queue *queue)
+{
+	const struct rq *rq = &container_of(queue, const struct mlx5_queue, queue)->rq;
+
+	return (uint16_t)(rq->head - rq->tail);
 }
 
 int vbn__mlx5_queue_connect(struct vbn_queue *queue, const struct address *peer)

@@ -72,6 +72,7 @@ const struct driver vbn__driver_verbs = {
 	.queue_create = vbn__verbs_queue_create,
 	.queue_address = vbn__verbs_queue_address,
 	.queue_fill = vbn__verbs_queue_fill,
+	.queue_posted = vbn__verbs_queue_posted,
 	.queue_connect = vbn__verbs_queue_connect,
 	.queue_fail = vbn__verbs_queue_fail,
 	.queue_quiet = vbn__verbs_queue_quiet,

@@ -285,6 +285,13 @@ int vbn__verbs_queue_fill(struct vbn_queue *queue)
 		vq->rq.pool->name, vq->rq.pool->n_free);
 }
 
+uint32_t vbn__verbs_queue_posted(const struct vbn_queue *queue)
+{
+	const struct verbs_rq *rq = &verbs_queue(queue)->rq;
+
+	return rq->head - rq->tail;
+}
+
 int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer)
 {
 	struct verbs_queue *vq = verbs_queue(queue);

@@ -143,6 +143,7 @@ int vbn__verbs_queue_create(struct vbn_port *port, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
 void vbn__verbs_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
 int vbn__verbs_queue_fill(struct vbn_queue *queue);
+uint32_t vbn__verbs_queue_posted(const struct vbn_queue *queue);
 int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer);
 int vbn__verbs_queue_fail(struct vbn_queue *queue);
 bool vbn__verbs_queue_quiet(const struct vbn_queue *queue);
