@@ -30,8 +30,10 @@
 #include <verbena/pool.h>
 #include <verbena/port.h>
 #include <verbena/queue.h>
+#include <verbena/ring.h>
 #include <verbena/session.h>
 #include <verbena/srq.h>
+#include <verbena/timer.h>
 #include <verbena/worker.h>
 #include <verbena/zone.h>
 

@@ -9,7 +9,8 @@
  * Ownership: vbn_buf_alloc() and receives give a buf to the caller; vbn_buf_free() and a send or
  * write that took it take it back. A sent buf is freed by the stack when the device has completed
  * it, unless it says VBN_BUF_KEEP or carries a cookie: then an event returns it to the caller. A
- * buf belongs to one worker's pool and is used by that worker's thread.
+ * buf is used by one thread at a time. It may be handed to another worker by whatever orders memory
+ * (verbena/ring.h, vbn_post()), and be sent or freed there.
  *
  * A chain is a gather list: bufs linked by vbn_buf_append(); the first stands for all of them, and
  * freeing, sending and completing it does so to the whole.
@@ -103,8 +104,13 @@ static inline uint64_t vbn_buf_total(const struct vbn_buf *buf)
  * headroom. Returns n, or -ENOBUFS (counted as the pool's `empty`). The pool's worker only. */
 int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n);
 
-/* Gives n bufs, or chains, back to their pools. The pools' worker only. Debug builds abort on a
- * double free, naming who allocated and who freed. */
+/* Gives n bufs, or chains, back to their pools. Any thread. Those of the calling worker's pools are
+ * home at once. Those of another worker's are shown to it at the end of this worker's iteration, or
+ * as soon as 64 are under way, and are home when it has taken them in, in an iteration of its own
+ * or when its pool is short: no lock and no locked instruction on either side. Where they find the
+ * ring between the two full they wait, and go with a later iteration (the worker's counter
+ * `bufs_waited`). A thread that is no worker takes one locked instruction for each buf of a
+ * worker's. Debug builds abort on a double free, naming who allocated and who freed. */
 void vbn_buf_free(struct vbn_buf **bufs, int n);
 
 #ifdef __cplusplus

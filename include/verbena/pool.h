@@ -23,15 +23,21 @@ struct vbn_pool_conf {
 };
 
 /* -ENOMEM: the zone has no room, or none could be mapped; -EINVAL: sizes out of range; -ENOSPC:
- * 4,096 pools exist, or 256 zones, of which a pool without one takes one. The thread that uses the pool first owns it. Counters: `empty` (allocations
- * refused). */
+ * 4,096 pools exist, or 256 zones, of which a pool without one takes one. Counters: `empty` (allocations
+ * refused).
+ *
+ * The worker on whose thread it is created owns it. One that is created elsewhere, or whose worker
+ * has ended, is the worker's that makes a queue with it or is short of its bufs; until then it
+ * belongs to the threads that are no workers, of which one at a time may use it, and what a worker
+ * frees into it costs a locked instruction. */
 int vbn_pool_create(const struct vbn_pool_conf *conf, struct vbn_pool **pool);
 
 /* Its bufs must be home, queues that hold some destroyed: else the pool stays, and a sentence says
  * how many are not; debug builds name who allocated them. NULL is allowed. */
 void vbn_pool_destroy(struct vbn_pool *pool);
 
-/* Bufs that are home. The owner's thread; from another one the value is a moment's. */
+/* Bufs that are home; not those that another worker has freed and that are still under way. The
+ * owner's thread; from another one the value is a moment's. */
 uint32_t vbn_pool_available(const struct vbn_pool *pool);
 uint32_t vbn_pool_size(const struct vbn_pool *pool);
 

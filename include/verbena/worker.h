@@ -1,9 +1,9 @@
 /* verbena/worker.h - workers: pinned threads that run messages to completion; polling, stopping,
  * counters
  *
- * A worker's iteration: its poll functions in turn, then one flush of each queue that has something
- * staged. A worker owns its queues and pools; nothing of a worker may be used by another thread
- * unless said so.
+ * A worker's iteration: functions that other threads have posted, timers that are due, its poll
+ * functions in turn, then one flush of each queue that has something staged. A worker owns its
+ * queues, pools and timers; nothing of a worker may be used by another thread unless said so.
  */
 #ifndef VERBENA_WORKER_H
 #define VERBENA_WORKER_H
@@ -78,8 +78,15 @@ int vbn_worker_attach(const struct vbn_worker_conf *conf, struct vbn_worker **wo
  * its affinity back. NULL is allowed. */
 void vbn_worker_detach(struct vbn_worker *worker);
 
-/* One iteration: poll functions, flush. Returns what the poll functions did. */
+/* One iteration: posts, timers, poll functions, flush. Returns what they did. */
 int vbn_worker_poll(struct vbn_worker *worker);
+
+/* Around a time for which a thread that was attached stays away from vbn_worker_poll(): what other
+ * threads have taken out of tables that workers read is not freed before each worker has polled or
+ * is offline. In between it does nothing with the worker or what the worker owns. Nothing else
+ * waits, so a short time needs neither. */
+void vbn_worker_offline(struct vbn_worker *worker);
+void vbn_worker_online(struct vbn_worker *worker);
 
 /* Adds a function to the loop, or one to run at the worker's end. On the worker's thread. -ENOMEM.
  */
@@ -96,6 +103,24 @@ int vbn_worker_node(const struct vbn_worker *worker);
 /* The calling thread's worker, or NULL. */
 struct vbn_worker *vbn_worker_self(void);
 
+/* A function for another thread's worker to run. The caller's memory, mostly a member of what it is
+ * about, and the library's from vbn_post() until the function is called, which may free it or post
+ * it again. */
+struct vbn_post {
+	void (*fn)(struct vbn_worker *worker, void *arg);
+	void *arg;
+	struct vbn_post *next; /* the library's */
+};
+
+/* Has `worker` call post->fn(worker, post->arg) on its own thread in one of its next iterations,
+ * before it polls; its own worker too. Any thread; the worker must not have ended. Never fails,
+ * never blocks. What the caller wrote before is seen by the function; posts of one thread to one
+ * worker run in order, those of several in none. From a worker it is a store into a ring (no locked
+ * instruction) that the other side is shown at the end of the iteration; what finds the ring full
+ * waits and goes with a later one (the counter `posts_waited`). A run that ends first runs what its
+ * workers have posted to each other; what comes after that is dropped, and a warning says so. */
+void vbn_post(struct vbn_worker *worker, struct vbn_post *post);
+
 struct vbn_worker_stats {
 	uint64_t iterations, idle_iterations;
 	uint64_t messages, bytes; /* received and sent by its queues */
@@ -109,6 +134,10 @@ void vbn_worker_stats(const struct vbn_worker *worker, struct vbn_worker_stats *
 /* "core", "numa_node", "idle", "control_core": requested against effective. Writes at most n and
  * returns how many there are. Any thread. */
 int vbn_worker_modes(const struct vbn_worker *worker, struct vbn_mode *modes, int n);
+
+/* The clock of timers: what it was when this iteration began, on the worker's thread in its loop;
+ * elsewhere what it is now. */
+uint64_t vbn_worker_cycles(const struct vbn_worker *worker);
 
 /* Cycles per second of the counter that cycles are counted in. */
 uint64_t vbn_cycles_hz(void);

@@ -24,6 +24,9 @@
 #define noinline                        __attribute__((__noinline__))
 #define cold                            __attribute__((__cold__, __noinline__))
 #define hot                             __attribute__((__hot__))
+/* Data-path functions are kept together, apart from the rest: a check reads this section of the
+ * object for what a fast path must not have. */
+#define fast_path                       __attribute__((section(".text.fast"), __hot__))
 #define cache_aligned                   __attribute__((__aligned__(CACHE_LINE)))
 #define printf_like(fmt, args)          __attribute__((__format__(__printf__, fmt, args)))
 #define VBN_API                         __attribute__((visibility("default")))
@@ -118,6 +121,7 @@ static force_inline uint64_t be32_pair(__be32 first, __be32 second)
 #include "base/barrier.h"
 #include "base/clock.h"
 #include "base/counter.h"
+#include "base/lane.h"
 #include "base/log.h"
 #include "base/mode.h"
 #include "base/topo.h"

@@ -7,17 +7,39 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint64_t hz;
 
+/* The same moment on both clocks: the closest of a few looks, since this thread may lose its core
+ * between the two. */
+struct moment {
+	uint64_t cycles, ns;
+};
+
+__attribute__((__unused__)) static struct moment moment_now(void)
+{
+	struct moment best = {0};
+	uint64_t closest = UINT64_MAX;
+
+	for (int i = 0; i < 16; i++) {
+		uint64_t before = clock_cycles(), ns = clock_ns(), took = clock_cycles() - before;
+
+		if (took < closest) {
+			closest = took;
+			best = (struct moment){.cycles = before + took / 2, .ns = ns};
+		}
+	}
+	return best;
+}
+
 static void measure(void)
 {
 #if defined(__aarch64__)
 	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
 #else
-	uint64_t start_ns = clock_ns(), start = clock_cycles(), now_ns;
+	struct moment start = moment_now(), end;
 
 	do
-		now_ns = clock_ns();
-	while (now_ns - start_ns < 5 * 1000 * 1000);
-	hz = (uint64_t)((double)(clock_cycles() - start) * 1e9 / (double)(now_ns - start_ns));
+		end = moment_now();
+	while (end.ns - start.ns < 5 * 1000 * 1000);
+	hz = (uint64_t)((double)(end.cycles - start.cycles) * 1e9 / (double)(end.ns - start.ns));
 #endif
 }
 

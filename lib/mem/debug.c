@@ -191,12 +191,8 @@ void vbn__buf_debug_check(const struct vbn_buf *buf, const void *caller)
 		die_stranger(buf, caller);
 }
 
-void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller)
+static void check_and_poison(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller)
 {
-	vbn__buf_debug_check(buf, caller);
-	if (unlikely(buf->pool != pool))
-		die(buf->pool, buf, "freed into another pool than its own", caller);
-	check_thread(pool, buf, caller);
 	if (unlikely(buf->state == BUF_HOME))
 		die(pool, buf, "freed twice", caller);
 	if (unlikely(buf->state == BUF_SENT))
@@ -208,6 +204,26 @@ void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void 
 	histories[pool->id][index_of(pool, buf)].freed_by = caller;
 }
 
+void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller)
+{
+	vbn__buf_debug_check(buf, caller);
+	if (unlikely(buf->pool != pool))
+		die(buf->pool, buf, "freed into another pool than its own", caller);
+	check_thread(pool, buf, caller);
+	check_and_poison(pool, buf, caller);
+}
+
+void vbn__buf_debug_free_away(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller)
+{
+	check_and_poison(pool, buf, caller);
+}
+
+/* A list that it waited in has used `next`. */
+void vbn__buf_debug_arrived(struct vbn_buf *buf)
+{
+	memset(&buf->next, POISON, sizeof(buf->next));
+}
+
 /* ---- send and completion ---- */
 
 static void check_sendable(const struct vbn_buf *buf, const void *caller)
@@ -216,7 +232,8 @@ static void check_sendable(const struct vbn_buf *buf, const void *caller)
 	size_t at;
 
 	vbn__buf_debug_check(buf, caller);
-	check_thread(pool, buf, caller);
+	if (load_once(&pool->home) == vbn__home) /* another worker's may be sent by who has it */
+		check_thread(pool, buf, caller);
 	if (unlikely(buf->state == BUF_HOME))
 		die(pool, buf, "sent after it was freed", caller);
 	if (unlikely(buf->state == BUF_SENT))

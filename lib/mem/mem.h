@@ -6,8 +6,8 @@
  *
  *     zone (one mapping, one node) = [ pool: struct | stack of pointers | bufs ][ pool … ] …
  *
- * Fast path here: pool_pop, pool_push. Owner: the pool's worker. Nothing else is called between
- * poll and doorbell.
+ * Fast path here: pool_pop, pool_push; what another worker frees goes by home.c. Owner: the pool's
+ * worker. Nothing else is called between poll and doorbell.
  */
 #ifndef VBN_MEM_H
 #define VBN_MEM_H
@@ -35,8 +35,11 @@ struct vbn_pool {
 	uint64_t empty;   /* allocations refused; counter */
 	struct vbn_zone *zone;
 	uint8_t *first; /* the first buf */
-	/* line 1 and on: read only after creation */
+	struct lane_end
+		*home; /* its worker's, NULL: none's; read by whoever frees one of its bufs */
+	/* line 1 and on: not on a fast path */
 	bool own_zone cache_aligned;
+	struct vbn_buf *returned; /* freed by others while it had no home; newest first */
 	size_t footprint;        /* bytes of the zone from here: this struct, the stack, the bufs */
 	struct vbn_pool *behind; /* the next one in the zone */
 	struct counter_set counters;
@@ -50,6 +53,39 @@ static_assert(offsetof(struct vbn_pool, own_zone) == CACHE_LINE,
 
 /* The pool behind a buf's pool_id; 0 is none. */
 extern struct vbn_pool *vbn__pools[MEM_MAX_POOLS + 1];
+
+/* ---- home.c: bufs that another worker frees ---- */
+
+/* The calling thread's, NULL where it is no worker. Found without a call also from the shared
+ * object. */
+extern _Thread_local struct lane_end *vbn__home __attribute__((__tls_model__("initial-exec")));
+
+/* The calling thread becomes a worker, and ceases to be one: its pools then have no home. -ENOMEM;
+ * -ENOSPC: there are too many workers. */
+int vbn__home_open(void);
+void vbn__home_close(void);
+
+/* Once an iteration: what others have freed goes into its pools. The home's thread. What is to go
+ * elsewhere is shown there by lane_flush(). */
+void vbn__home_receive(struct lane_end *home);
+
+/* A freed buf of a pool that is not the calling thread's. */
+void vbn__buf_send_home(struct vbn_pool *pool, struct vbn_buf *buf);
+
+/* Takes in what is on its way to a pool of the calling thread's, or to one without a home. */
+void vbn__pool_collect(struct vbn_pool *pool);
+
+/* ---- pool.c: whose a pool is ---- */
+
+/* Makes a pool that is nobody's the calling worker's. -EBUSY: it is another one's. */
+int vbn__pool_claim(struct vbn_pool *pool);
+
+/* Its pools are nobody's from here on. */
+void vbn__pools_leave(const struct lane_end *home);
+
+/* What can be done where the pool is short, on its worker's thread: claims it, takes in what is on
+ * its way. True where it has bufs now. */
+bool vbn__pool_more(struct vbn_pool *pool);
 
 /* What a buf's state is: in debug builds the owner's bits, so that a buf says whether it is home;
  * else always 0. */
@@ -109,6 +145,9 @@ static force_inline void buf_start(
 /* Poison and check on free; check the poison and note the caller on alloc. Abort with a sentence
  * that names the pool, the buf, who allocated it and who freed it. */
 void vbn__buf_debug_free(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
+/* The same on a thread that the pool is not of; and when the buf comes into its pool. */
+void vbn__buf_debug_free_away(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
+void vbn__buf_debug_arrived(struct vbn_buf *buf);
 void vbn__buf_debug_check(
 	const struct vbn_buf *buf, const void *caller); /* before its pool is used */
 void vbn__buf_debug_alloc(struct vbn_pool *pool, struct vbn_buf *buf, const void *caller);
@@ -118,11 +157,13 @@ void vbn__buf_debug_sendable(const struct vbn_buf *buf, const void *caller);
 void vbn__buf_debug_sent(struct vbn_buf *buf);
 void vbn__buf_debug_done(struct vbn_buf *buf);
 #else
-#define vbn__buf_debug_sent(buf)                ((void)0)
-#define vbn__buf_debug_done(buf)                ((void)0)
-#define vbn__buf_debug_free(pool, buf, caller)  ((void)0)
-#define vbn__buf_debug_check(buf, caller)       ((void)0)
-#define vbn__buf_debug_alloc(pool, buf, caller) ((void)0)
+#define vbn__buf_debug_sent(buf)                    ((void)0)
+#define vbn__buf_debug_done(buf)                    ((void)0)
+#define vbn__buf_debug_free(pool, buf, caller)      ((void)0)
+#define vbn__buf_debug_free_away(pool, buf, caller) ((void)0)
+#define vbn__buf_debug_arrived(buf)                 ((void)0)
+#define vbn__buf_debug_check(buf, caller)           ((void)0)
+#define vbn__buf_debug_alloc(pool, buf, caller)     ((void)0)
 #endif
 
 /* One buf goes home: a plain one, no chain. */
@@ -161,7 +202,7 @@ static force_inline struct vbn_buf *pool_pop(struct vbn_pool *pool)
 {
 	struct vbn_buf *buf;
 
-	if (unlikely(!pool->n_free))
+	if (unlikely(!pool->n_free) && !vbn__pool_more(pool))
 		return NULL;
 	buf = pool->stack[--pool->n_free];
 	vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));

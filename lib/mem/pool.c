@@ -146,6 +146,48 @@ static void unclaim(struct vbn_pool *pool)
 	pthread_mutex_unlock(&lock);
 }
 
+/* ---- whose it is ---- */
+
+_Thread_local struct lane_end *vbn__home;
+
+int vbn__pool_claim(struct vbn_pool *pool)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&lock);
+	if (!pool->home)
+		store_once(&pool->home, vbn__home);
+	else if (pool->home != vbn__home)
+		ret = -EBUSY;
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+void vbn__pools_leave(const struct lane_end *home)
+{
+	pthread_mutex_lock(&lock);
+	for (int id = 1; id <= MEM_MAX_POOLS; id++) {
+		struct vbn_pool *pool = vbn__pools[id];
+
+		if (!pool || pool->home != home)
+			continue;
+		store_once(&pool->home, NULL);
+#ifdef VBN_DEBUG_BUFS
+		pool->owner = 0;
+#endif
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+cold bool vbn__pool_more(struct vbn_pool *pool)
+{
+	const uint32_t before = pool->n_free;
+
+	if (!vbn__pool_claim(pool))
+		vbn__pool_collect(pool);
+	return pool->n_free > before;
+}
+
 static struct vbn_buf *buf_at(const struct vbn_pool *pool, uint32_t i)
 {
 	return (struct vbn_buf *)(void *)(pool->first + (size_t)i * pool->stride);
@@ -178,6 +220,7 @@ static void build(
 	pool->stride = shape->stride;
 	pool->zone_id = (uint16_t)pool->zone->id;
 	pool->own_zone = !conf->zone;
+	pool->home = vbn__home;
 	snprintf(pool->name, sizeof(pool->name), "%.25s/%u", name_of(conf), pool->id);
 	pool->counters = (struct counter_set){.kind = "pool",
 		.names = counter_names,
@@ -250,11 +293,20 @@ no_room:
 	return ret;
 }
 
-/* How many bufs are not home; logs it where there are any. */
-static uint32_t report_leaks(const struct vbn_pool *pool)
+static uint32_t bufs_out(const struct vbn_pool *pool)
 {
-	uint32_t out = pool->n_bufs - load_once(&pool->n_free);
+	return pool->n_bufs - load_once(&pool->n_free);
+}
 
+/* How many bufs are not home; logs it where there are any. */
+static uint32_t report_leaks(struct vbn_pool *pool)
+{
+	uint32_t out = bufs_out(pool);
+
+	if (out) {
+		vbn__pool_collect(pool);
+		out = bufs_out(pool);
+	}
 	if (!out)
 		return 0;
 	log_warning(
@@ -317,20 +369,23 @@ VBN_API struct vbn_zone *vbn_pool_zone(struct vbn_pool *pool)
 
 /* ---- bufs: the fast path ---- */
 
-static cold int refuse(struct vbn_pool *pool)
+/* True where there are enough after all. */
+static cold bool find_more(struct vbn_pool *pool, int n)
 {
+	if (n > 0 && vbn__pool_more(pool) && (uint32_t)n <= pool->n_free)
+		return true;
 	store_once(&pool->empty, pool->empty + 1);
-	return -ENOBUFS;
+	return false;
 }
 
-VBN_API hot int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n)
+VBN_API fast_path int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n)
 {
 	const size_t to_data = sizeof(struct vbn_buf) + pool->headroom;
 	const uint64_t len_word = len_and_word(pool, 0);
 	struct vbn_buf **top;
 
-	if (unlikely((uint32_t)n > pool->n_free)) /* a negative n too */
-		return refuse(pool);
+	if (unlikely((uint32_t)n > pool->n_free) && !find_more(pool, n)) /* a negative n too */
+		return -ENOBUFS;
 	top = pool->stack + pool->n_free;
 	pool->n_free -= (uint32_t)n;
 	for (int i = 0; i < n; i++) {
@@ -345,8 +400,9 @@ VBN_API hot int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int 
 
 /* Each segment goes to its own pool. Debug builds poison what is freed, so `next` is read before.
  */
-static void free_chain(struct vbn_buf *buf, const void *caller)
+static fast_path void free_chain(struct vbn_buf *buf, const void *caller)
 {
+	const struct lane_end *home = vbn__home;
 	struct vbn_buf *next;
 
 	(void)caller; /* debug builds note it */
@@ -356,15 +412,21 @@ static void free_chain(struct vbn_buf *buf, const void *caller)
 		vbn__buf_debug_check(buf, caller);
 		pool = buf->pool;
 		next = buf->flags & VBN_BUF_CHAIN ? buf->next : NULL;
-		vbn__buf_debug_free(pool, buf, caller);
-		pool->stack[pool->n_free++] = buf;
+		if (likely(load_once(&pool->home) == home)) {
+			vbn__buf_debug_free(pool, buf, caller);
+			pool->stack[pool->n_free++] = buf;
+		} else {
+			vbn__buf_debug_free_away(pool, buf, caller);
+			vbn__buf_send_home(pool, buf);
+		}
 	}
 }
 
-/* Runs of plain bufs of one pool: one load of the word, one of the pointer and one store for each.
- */
-VBN_API hot void vbn_buf_free(struct vbn_buf **bufs, int n)
+/* Runs of plain bufs of one pool of this thread's: one load of the word, one of the pointer and one
+ * store for each. Whose the pool is is looked at once a run. */
+VBN_API fast_path void vbn_buf_free(struct vbn_buf **bufs, int n)
 {
+	const struct lane_end *home = vbn__home;
 	int i = 0;
 
 	while (i < n) {
@@ -375,6 +437,10 @@ VBN_API hot void vbn_buf_free(struct vbn_buf **bufs, int n)
 
 		vbn__buf_debug_check(bufs[i], __builtin_return_address(0));
 		pool = bufs[i]->pool;
+		if (unlikely(load_once(&pool->home) != home)) {
+			free_chain(bufs[i++], __builtin_return_address(0));
+			continue;
+		}
 		word = plain_word(pool);
 		top = pool->stack + pool->n_free;
 		for (; i < n && likely(buf_word(bufs[i]) == word); i++) {

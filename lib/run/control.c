@@ -6,6 +6,7 @@
  * call like any other, so neither can meet a running one.
  */
 
+#include "run/rcu.h"
 #include "run/run.h"
 
 #include <numaif.h>
@@ -313,12 +314,15 @@ unlock:
 int vbn__control_call(int node, int (*fn)(void *arg), void *arg)
 {
 	struct call call = {.fn = fn, .arg = arg, .node = node};
+	bool paused;
 	int ret;
 
 	if (on_control_thread)
 		return call_on_node(node, fn, arg);
 	pthread_cond_init(&call.finished, NULL);
+	paused = vbn__rcu_pause(); /* no grace period waits for who waits */
 	ret = submit(&call);
+	vbn__rcu_resume(paused);
 	pthread_cond_destroy(&call.finished);
 	return ret ? ret : call.result;
 }

@@ -11,9 +11,10 @@
 
 #include <inttypes.h>
 
+/* What was posted to others counts, and bufs that have not come home. */
 static uint32_t in_flight(const struct vbn_worker *worker)
 {
-	uint32_t sum = 0;
+	uint32_t sum = vbn__lane_in_flight(worker->posts) + vbn__lane_in_flight(worker->home);
 
 	for (uint32_t i = 0; i < worker->n_ports; i++)
 		sum += worker->ports[i].in_flight(worker->ports[i].arg);

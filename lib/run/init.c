@@ -2,6 +2,7 @@
  * object */
 
 #include "mem/mem.h"
+#include "run/rcu.h"
 #include "run/run.h"
 
 #include <verbena/counter.h>
@@ -197,6 +198,7 @@ VBN_API void vbn_fini(void)
 	if (!initialised)
 		return;
 	vbn__control_stop();
+	vbn__rcu_barrier();
 	vbn__pools_report_leaks();
 	vbn__zone_default_pages(VBN_PAGES_AUTO);
 	initialised = false;

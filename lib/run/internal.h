@@ -6,7 +6,10 @@
 #ifndef VBN_RUN_INTERNAL_H
 #define VBN_RUN_INTERNAL_H
 
+#include "mem/mem.h"
+#include "run/rcu.h"
 #include "run/run.h"
+#include "run/wheel.h"
 
 #include <pthread.h>
 
@@ -60,14 +63,13 @@ struct vbn_worker {
 	uint32_t n_polls, n_flushes;
 	/* line 1: read by every iteration, written before the loop */
 	struct run *run;
+	struct lane_end *home, *posts; /* bufs that go home, functions to run: from and to others */
+	struct rcu_self rcu;
 	bool yields;
+	bool looping; /* in its own loop, so that last_cycles is of now */
 	bool attached;
 	enum vbn_switch idle_asked;
-	int index, core, node;
-	int n_busy, n_allowed; /* what AUTO decided on: workers in the process, CPUs it may use */
-	const char *why_core;
 	void *port_slot;
-	bool done;
 	/* line 2: written by the worker while it drains, read by the run's first worker */
 	struct {
 		uint64_t seq;        /* iterations of the drain; release, the others before it */
@@ -82,11 +84,18 @@ struct vbn_worker {
 	struct port_hook *ports;
 	uint32_t n_ports;
 	struct worker_traffic gone; /* of ports that were removed; under ports_lock */
+	int index, core, node;
+	int n_busy, n_allowed; /* what AUTO decided on: workers in the process, CPUs it may use */
+	const char *why_core;
+	bool done;
 	struct exit_hook *exits, *last_exits;
 	uint32_t n_exits, n_last_exits;
-	struct counter_set counters;
+	struct counter_set counters, home_counters, post_counters, timer_counters;
 	cpu_set_t affinity_before; /* of an attached thread that was pinned */
 	struct vbn_worker *next;   /* in the list of live workers */
+	/* its first line is read by every iteration */
+	uint64_t cycles_per_ns; /* 32 bits of it behind the point */
+	struct wheel wheel cache_aligned;
 };
 static_assert(offsetof(struct vbn_worker, run) == CACHE_LINE, "what an iteration writes is line 0");
 static_assert(
@@ -96,6 +105,21 @@ static_assert(
 
 #define CALM_NEVER       UINT64_MAX
 #define DRAIN_DEFAULT_NS (500ull * 1000 * 1000)
+
+/* The calling thread's worker, NULL where it is none. Found without a call also from the shared
+ * object. */
+extern _Thread_local struct vbn_worker *vbn__self __attribute__((__tls_model__("initial-exec")));
+
+/* ---- post.c, timer.c ---- */
+
+/* On the worker's thread: 0, -ENOMEM, -ENOSPC. */
+int vbn__posts_open(struct vbn_worker *worker);
+void vbn__posts_close(struct vbn_worker *worker);
+
+/* Once an iteration: how many it ran. */
+int vbn__posts_run(struct vbn_worker *worker);
+
+void vbn__timers_init(struct vbn_worker *worker);
 
 /* ---- worker.c ---- */
 

@@ -108,6 +108,7 @@ static void give_back_signals(const struct old_actions *old)
 /* Waits until every worker's thread has come here. */
 static void meet(void)
 {
+	bool paused = vbn__rcu_pause();
 	unsigned int meeting;
 
 	pthread_mutex_lock(&team.lock);
@@ -120,6 +121,7 @@ static void meet(void)
 	while (team.meeting == meeting)
 		pthread_cond_wait(&team.changed, &team.lock);
 	pthread_mutex_unlock(&team.lock);
+	vbn__rcu_resume(paused);
 }
 
 static void set_gate(enum gate gate)
@@ -194,9 +196,11 @@ static void loop(struct vbn_worker *worker)
 	const uint32_t *stopping = &worker->run->stopping;
 
 	worker->last_cycles = clock_cycles();
+	worker->looping = true;
 	while (likely(!load_once(stopping)))
 		vbn__worker_iterate(worker);
 	vbn__worker_drain(worker);
+	worker->looping = false;
 }
 
 static void *worker_main(void *arg)

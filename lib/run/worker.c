@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static _Thread_local struct vbn_worker *self;
+_Thread_local struct vbn_worker *vbn__self;
 
 /* Every worker there is: for an attached one's index, for the choice of AUTO, and to keep the
  * control thread off their cores. */
@@ -24,6 +24,22 @@ static const struct counter_name counter_names[] = {
 };
 static_assert(sizeof(struct loop_stats) == ARRAY_SIZE(counter_names) * sizeof(uint64_t),
 	"each stat has a name");
+
+static const struct counter_name timer_names[] = {{"timers_fired", "one timer whose time came"}};
+static const struct counter_name post_names[] = {
+	{"posts_sent", "a function that this worker had another one run"},
+	{"posts_run", "a function that another thread had this worker run"},
+	{"posts_waited",
+		"an iteration that left posts for the next one, for another worker was behind"},
+};
+static const struct counter_name home_names[] = {
+	{"bufs_sent_home", "a buf of another worker's that was freed here"},
+	{"bufs_came_home", "a buf of this worker's that was freed by another thread"},
+	{"bufs_waited",
+		"an iteration that left bufs for the next one, for another worker was behind"},
+};
+static_assert(
+	sizeof(struct lane_stats) == 3 * sizeof(uint64_t), "each of a lane's stats has a name");
 
 /* ---- the iteration ---- */
 
@@ -46,15 +62,23 @@ static force_inline void account(struct vbn_worker *worker, int did)
 		store_once(&stats->idle_iterations, stats->idle_iterations + 1);
 }
 
-/* The arrays are read anew in each turn: a hook may add others, and they may move. */
-hot int vbn__worker_iterate(struct vbn_worker *worker)
+/* What the program handed in and what is due come before the polls, so that what they stage is
+ * flushed in the same turn. What crosses to other workers, and the quiescent state, come after the
+ * doorbells. The arrays are read anew in each turn: a hook may add others, and they may move. */
+fast_path int vbn__worker_iterate(struct vbn_worker *worker)
 {
-	int did = 0;
+	int did = vbn__posts_run(worker);
 
+	if (unlikely(wheel_due(&worker->wheel, worker->last_cycles)))
+		did += vbn__wheel_run(&worker->wheel, worker, worker->last_cycles);
 	for (uint32_t i = 0; i < worker->n_polls; i++)
 		did += max(worker->polls[i].fn(worker, worker->polls[i].arg), 0);
 	for (uint32_t i = 0; i < worker->n_flushes; i++)
 		worker->flushes[i].fn(worker->flushes[i].arg);
+	lane_flush(worker->posts);
+	lane_flush(worker->home);
+	vbn__home_receive(worker->home);
+	rcu_quiescent(&worker->rcu);
 	account(worker, did);
 	return did;
 }
@@ -260,21 +284,55 @@ static int node_of(const struct topo *topo, int core)
 	return core >= 0 && core < TOPO_MAX_CPUS ? topo->node_of_cpu[core] : 0;
 }
 
+static void add_set(const struct vbn_worker *worker, struct counter_set *set,
+	const struct counter_name *names, const uint64_t *values, size_t n)
+{
+	*set = (struct counter_set){.kind = "worker", .names = names, .values = values, .n = n};
+	snprintf(set->object, sizeof(set->object), "%d", worker->index);
+	vbn__counters_add(set);
+}
+
 static void add_counters(struct vbn_worker *worker)
 {
-	worker->counters = (struct counter_set){
-		.kind = "worker",
-		.names = counter_names,
-		.values = &worker->stats.iterations,
-		.n = ARRAY_SIZE(counter_names),
-	};
-	snprintf(worker->counters.object, sizeof(worker->counters.object), "%d", worker->index);
-	vbn__counters_add(&worker->counters);
+	add_set(worker, &worker->counters, counter_names, &worker->stats.iterations,
+		ARRAY_SIZE(counter_names));
+	add_set(worker, &worker->timer_counters, timer_names, &worker->wheel.n_fired,
+		ARRAY_SIZE(timer_names));
+	add_set(worker, &worker->post_counters, post_names, &worker->posts->stats.sent,
+		ARRAY_SIZE(post_names));
+	add_set(worker, &worker->home_counters, home_names, &worker->home->stats.sent,
+		ARRAY_SIZE(home_names));
+}
+
+static void remove_counters(struct vbn_worker *worker)
+{
+	vbn__counters_remove(&worker->counters);
+	vbn__counters_remove(&worker->timer_counters);
+	vbn__counters_remove(&worker->post_counters);
+	vbn__counters_remove(&worker->home_counters);
+}
+
+static int open_lanes(struct vbn_worker *worker)
+{
+	int ret = vbn__home_open();
+
+	if (!ret) {
+		ret = vbn__posts_open(worker);
+		if (ret)
+			vbn__home_close();
+	}
+	worker->home = vbn__home;
+	if (ret == -ENOSPC)
+		return fail(ENOSPC,
+			"worker: cannot be made: %d workers exist, which is the most; detach some",
+			LANE_ENDS);
+	return ret ? fail(-ret, "worker: cannot be made: no memory for its lanes; free some") : 0;
 }
 
 int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **created)
 {
 	struct vbn_worker *worker = aligned_alloc(CACHE_LINE, sizeof(*worker));
+	int ret;
 
 	if (!worker)
 		return fail(ENOMEM, "worker: cannot be made: no memory for its state; free some");
@@ -288,11 +346,18 @@ int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **creat
 	worker->node = node_of(plan->topo, plan->core);
 	worker->drain.calm_since = CALM_NEVER;
 	worker->last_cycles = clock_cycles();
+	ret = open_lanes(worker);
+	if (ret) {
+		free(worker);
+		return ret;
+	}
+	vbn__timers_init(worker);
+	vbn__rcu_enter(&worker->rcu);
 	pthread_mutex_init(&worker->ports_lock, NULL);
 	enlist(worker, plan);
 	worker->yields = should_yield(worker);
 	add_counters(worker);
-	self = worker;
+	vbn__self = worker;
 	*created = worker;
 	return 0;
 }
@@ -315,14 +380,17 @@ static void run_exits(struct vbn_worker *worker)
 void vbn__worker_exit(struct vbn_worker *worker)
 {
 	run_exits(worker);
-	self = NULL;
+	vbn__posts_close(worker);
+	vbn__home_close();
+	vbn__rcu_leave(&worker->rcu);
+	vbn__self = NULL;
 }
 
 void vbn__worker_destroy(struct vbn_worker *worker)
 {
 	if (!worker)
 		return;
-	vbn__counters_remove(&worker->counters);
+	remove_counters(worker);
 	delist(worker);
 	pthread_mutex_destroy(&worker->ports_lock);
 	free(worker->polls);
@@ -381,10 +449,10 @@ VBN_API int vbn_worker_attach(const struct vbn_worker_conf *conf, struct vbn_wor
 
 	if (!conf)
 		conf = &defaults;
-	if (self)
+	if (vbn__self)
 		return fail(EALREADY,
 			"worker %d: the calling thread cannot become another: it is that one; detach it first",
-			self->index);
+			vbn__self->index);
 	ret = vbn__topo_read(NULL, &topo);
 	if (ret)
 		return ret;
@@ -431,7 +499,7 @@ VBN_API void vbn_worker_detach(struct vbn_worker *worker)
 
 	if (!worker)
 		return;
-	if (worker != self || !worker->attached) {
+	if (worker != vbn__self || !worker->attached) {
 		log_error(
 			"worker %d: cannot be detached here: it is not one that this thread has attached; detach it on the thread "
 			"that did, and leave those of vbn_run() to it",
@@ -447,6 +515,18 @@ VBN_API void vbn_worker_detach(struct vbn_worker *worker)
 			pthread_self(), sizeof(worker->affinity_before), &worker->affinity_before);
 	vbn__worker_destroy(worker);
 	free(container_of(run, struct attached_run, run));
+}
+
+VBN_API void vbn_worker_offline(struct vbn_worker *worker)
+{
+	(void)worker;
+	vbn__rcu_pause();
+}
+
+VBN_API void vbn_worker_online(struct vbn_worker *worker)
+{
+	(void)worker;
+	vbn__rcu_resume(true);
 }
 
 /* ---- stopping ---- */
@@ -471,7 +551,7 @@ VBN_API bool vbn_worker_stopping(const struct vbn_worker *worker)
 
 VBN_API struct vbn_worker *vbn_worker_self(void)
 {
-	return self;
+	return vbn__self;
 }
 
 VBN_API int vbn_worker_index(const struct vbn_worker *worker)
