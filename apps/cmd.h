@@ -27,9 +27,10 @@
 /* Exit statuses are a contract with scripts. */
 enum {
 	STATUS_DONE = 0,
-	STATUS_LOST = 1,   /* it ran, and something was lost, corrupt, doubled, or failed */
-	STATUS_USAGE = 2,  /* an unknown option, a value out of its range, a contradiction */
-	STATUS_CANNOT = 3, /* this machine cannot: device, core, permission, memory, ring */
+	STATUS_LOST = 1,    /* it ran, and something was lost, corrupt, doubled, or failed */
+	STATUS_USAGE = 2,   /* an unknown option, a value out of its range, a contradiction */
+	STATUS_CANNOT = 3,  /* this machine cannot: device, core, permission, memory, ring */
+	STATUS_NO_PEER = 4, /* the peer was not reached, or was lost */
 	STATUS_CANNOT_EXEC = 126,
 	STATUS_NO_COMMAND = 127,
 	STATUS_STOPPED = 130, /* by SIGINT or SIGTERM before its end */
@@ -100,6 +101,7 @@ enum value {
 	VALUE_COUNT, /* int64_t; units k, M, G */
 	VALUE_POW2,  /* int64_t; a count that is a power of two */
 	VALUE_SIZE,  /* int64_t bytes; units KiB, MiB, GiB */
+	VALUE_RANGE, /* two int64_t of bytes, one behind the other: "64", or "64-4KiB" */
 	VALUE_TIME,  /* int64_t ns; units us, ms, s; seconds when bare */
 	VALUE_WORD,  /* int64_t: the index in words */
 };

@@ -3,23 +3,21 @@
 
 #include <stdlib.h>
 
-#define DAY               (86400 * SECOND)
+#define DAY          (86400 * SECOND)
 
-#define DEFAULT_DEPTH     1024
-#define DEFAULT_POST_LIST 64
-#define DEFAULT_CQ_MOD    64
-#define RING_MEMORY       (32ll << 20) /* of a worker's rings of bufs, that default depths keep to */
-
-#define VALUE(field)      offsetof(struct msgrate_options, field)
+#define VALUE(field) offsetof(struct msgrate_options, field)
 
 static const struct option options[] = {
 	{"device", "NAME", VALUE_TEXT, VALUE(device), 0, 0, NULL,
 		"an RDMA device, as mlx5_0, or vhca, an emulated one\n(the best real port there is, else vhca)"},
 	{"cores", "LIST", VALUE_TEXT, VALUE(cores), 0, 0, NULL,
 		"as 0,2-3; one worker each, in pairs: the first sends\nto the second (two near the device; one where this\nprocess may use no more than two)"},
-	{"connection", "TYPE", VALUE_WORD, VALUE(connection), 0, 0, "rc", "transport: rc (rc)"},
-	{"op", "OP", VALUE_WORD, VALUE(op), 0, 0, "send write", "send or write (send)"},
-	{"size", "BYTES", VALUE_SIZE, VALUE(size), 0, 1ll << 40, NULL, "of a message (64)"},
+	{"connection", "TYPE", VALUE_WORD, VALUE(connection), 0, 0, CONNECTION_WORDS,
+		"transport: rc, uc or ud (rc)"},
+	{"op", "OP", VALUE_WORD, VALUE(op), 0, 0, OP_WORDS,
+		"send, send-imm, write, write-imm, read, fetch-add or\ncmp-swap (send); uc has no read and no atomics, ud sends\nonly"},
+	{"size", "BYTES", VALUE_RANGE, VALUE(size), 0, 1ll << 40, NULL,
+		"of a message (64; 8 of atomics, always); A-B is a run\nfor each power of two between, and for both ends"},
 	{"queues", "N", VALUE_COUNT, VALUE(queues), 1, 4096, NULL,
 		"queues of a worker to its peer (1)"},
 	{"tx-depth", "N", VALUE_POW2, VALUE(tx_depth), 1, 1 << 20, NULL,
@@ -45,10 +43,18 @@ static const struct option options[] = {
 	{"mtu", "N", VALUE_POW2, VALUE(mtu), 256, 4096, NULL, "path MTU (the port's)"},
 	{"gid-index", "N", VALUE_COUNT, VALUE(gid_index), 0, 65535, NULL,
 		"source GID (RoCE v2 with a routable address first)"},
+	{"listen", "ADDR:PORT", VALUE_TEXT, VALUE(listen), 0, 0, NULL,
+		"wait for another process, on this host or another, that\nconnects here and decides what is run; [v6]:PORT, :PORT"},
+	{"connect", "ADDR:PORT", VALUE_TEXT, VALUE(connect), 0, 0, NULL,
+		"the process that listens, tried for 5 s"},
+	{"keep", NULL, VALUE_FLAG, VALUE(keep), 0, 0, NULL,
+		"with --listen: serve one run after another, until stopped"},
 	{"one-worker", NULL, VALUE_FLAG, VALUE(one_worker), 0, 0, NULL,
 		"both ends on one worker, for each core"},
 	{"verify", NULL, VALUE_FLAG, VALUE(verify), 0, 0, NULL,
-		"number each message, fill it with a pattern, check both:\neach message that is received; of writes, which nobody\nreceives, the last one in each slot of the target's memory,\nat the end. Without it only losses are known"},
+		"number each message, fill it with a pattern, check both:\neach message that is received; of writes, which nobody\nreceives, the last one in each slot of the target's memory,\nat the end; of reads and atomics each answer. Without it\nonly losses are known"},
+	{"allow-loss", NULL, VALUE_FLAG, VALUE(allow_loss), 0, 0, NULL,
+		"with uc and ud: messages that are lost are no failure"},
 	{"json", "FILE", VALUE_TEXT, VALUE(json), 0, 0, NULL,
 		"write the result as one JSON object; - is standard\noutput, which then has nothing else"},
 };
@@ -58,8 +64,8 @@ static const struct command command = {
 	.name = "msgrate",
 	.usage = "[options]",
 	.summary =
-		"Sends messages from one worker to another in this process, through an RDMA device, as fast as it goes:\n"
-		"messages per second, what was lost, what each message cost.",
+		"Sends messages from one worker to another, of this process or of two, through an RDMA device, as fast as\n"
+		"it goes: messages per second, what was lost, what each message cost.",
 	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; times us, ms, s. Each option is given at most once.\n"
 		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
 		"\n"
@@ -72,13 +78,19 @@ static const struct command command = {
 		"                           a million RDMA writes on the emulated ConnectX\n"
 		"  verbena msgrate --cores 2-5 --queues 4 --bidirectional\n"
 		"                           cores 2 and 3, and 4 and 5, in both directions\n"
+		"  verbena msgrate --op read --size 64-1MiB --duration 1\n"
+		"                           RDMA reads, a run of a second for each size\n"
+		"  verbena msgrate --listen :7471         and elsewhere\n"
+		"  verbena msgrate --connect HOST:7471 --connection ud --verify\n"
+		"                           datagrams between two processes or hosts\n"
 		"\n"
 		"`messages` and msg/s are of the window that counts; `sent`, `received` and `lost` are of the whole run, its\n"
 		"warm-up and its end included. JSON has null for what was not checked, and, behind the keys that are always\n"
-		"there in their order, `stopped` and `errors`, a sentence for each queue that failed.\n"
+		"there in their order, `stopped` and `errors`, a sentence for each queue that failed. Several runs are an\n"
+		"object with `runs`.\n"
 		"\n"
 		"exit status: 0 nothing lost; 1 something was lost, corrupt, doubled, reordered, a queue failed, or nothing\n"
-		"got through; 2 usage; 3 cannot run here; 130 stopped by SIGINT or SIGTERM, with the results so far.\n",
+		"got through; 2 usage; 3 cannot run here; 4 the other process was not reached, or was lost; 130 stopped by SIGINT or SIGTERM, with the results so far.\n",
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 };
@@ -90,15 +102,81 @@ bool asked(const struct run *run, const char *option)
 	return option_given(&command, run->given, option);
 }
 
+/* What the connecting process decides. */
+static int check_listening(const struct run *run)
+{
+	static const char *const decided[] = {"connection", "op", "size", "queues", "tx-depth",
+		"rx-depth", "post-list", "cq-mod", "duration", "iters", "warmup", "bidirectional",
+		"rate", "verify"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(decided); i++)
+		if (asked(run, decided[i]))
+			return usage_error(
+				"options --listen and --%s contradict each other: the process that "
+				"connects decides; give --%s there",
+				decided[i], decided[i]);
+	return 0;
+}
+
+static int check_roles(const struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+
+	if (conf->listen && conf->connect)
+		return usage_error(
+			"options --listen and --connect contradict each other: give one of them to "
+			"each process");
+	if ((conf->listen || conf->connect) && conf->one_worker)
+		return usage_error(
+			"options --one-worker and --%s contradict each other: the two ends are in "
+			"two processes",
+			conf->listen ? "listen" : "connect");
+	if (conf->keep && !conf->listen)
+		return usage_error(
+			"option --keep is for a process that listens: give --listen, too");
+	return conf->listen ? check_listening(run) : 0;
+}
+
+static int check_operation(const struct run *run)
+{
+	const struct msgrate_options *conf = &run->conf;
+	const enum msg_op op = (enum msg_op)conf->op;
+
+	if (conf->connection == VBN_UD && op_has_target(op))
+		return usage_error(
+			"options --connection ud and --op contradict each other: datagrams are only "
+			"sent; give --op send or send-imm");
+	if (conf->connection == VBN_UC && (op == OP_READ || op_is_atomic(op)))
+		return usage_error(
+			"options --connection uc and --op contradict each other: an unreliable "
+			"connection carries no answers; give --connection rc");
+	if (op_is_atomic(op) && asked(run, "size") &&
+		(conf->size != ATOMIC_SIZE || conf->last_size != ATOMIC_SIZE))
+		return usage_error(
+			"option --size contradicts --op: atomics are of %d bytes; leave --size out",
+			ATOMIC_SIZE);
+	if (conf->allow_loss && conf->connection == VBN_RC && !conf->listen)
+		return usage_error(
+			"option --allow-loss is for --connection uc and ud: a reliable connection "
+			"loses nothing");
+	return 0;
+}
+
 /* Those that need no device. */
 static int check_options(struct run *run)
 {
 	struct msgrate_options *conf = &run->conf;
+	int status = check_roles(run);
 
+	if (!status)
+		status = check_operation(run);
+	if (status)
+		return status;
 	if (asked(run, "duration") && asked(run, "iters"))
 		return usage_error(
 			"options --duration and --iters contradict each other: give the one that ends the run");
-	if (conf->verify && asked(run, "size") && conf->size < PATTERN_MIN_SIZE)
+	if (conf->verify && asked(run, "size") && conf->size < PATTERN_MIN_SIZE &&
+		!op_is_atomic((enum msg_op)conf->op))
 		return usage_error(
 			"option --size cannot be %lld with --verify: the number and check of a message take "
 			"%u bytes; give at least %u, or leave --verify out",
@@ -106,7 +184,8 @@ static int check_options(struct run *run)
 	conf->inline_given = asked(run, "inline-size");
 	conf->gid_given = asked(run, "gid-index");
 	if (!asked(run, "size"))
-		conf->size = 64;
+		conf->size = conf->last_size =
+			op_is_atomic((enum msg_op)conf->op) ? ATOMIC_SIZE : 64;
 	if (!conf->queues)
 		conf->queues = 1;
 	if (!conf->duration)
@@ -114,285 +193,6 @@ static int check_options(struct run *run)
 	if (!asked(run, "warmup"))
 		conf->warmup = conf->iters ? 0 : SECOND / 5;
 	return 0;
-}
-
-static int too_large(
-	const char *option, int64_t value, uint64_t most, const char *what, const struct run *run)
-{
-	return usage_error(
-		"option --%s cannot be %lld: port %s has %s of at most %llu; give no more", option,
-		(long long)value, run->port_info.name, what, (unsigned long long)most);
-}
-
-/* Those that the port decides. */
-static int check_port(const struct run *run)
-{
-	const struct msgrate_options *conf = &run->conf;
-	const struct vbn_port_info *port = &run->port_info;
-
-	if (port->max_message && (uint64_t)conf->size > port->max_message)
-		return too_large("size", conf->size, port->max_message, "messages", run);
-	if (port->max_depth && conf->tx_depth > port->max_depth)
-		return too_large("tx-depth", conf->tx_depth, port->max_depth, "rings", run);
-	if (port->max_depth && conf->rx_depth > port->max_depth)
-		return too_large("rx-depth", conf->rx_depth, port->max_depth, "rings", run);
-	return 0;
-}
-
-/* A ring of the default depth is made shallower for messages that would fill the memory. */
-static int64_t default_depth(const struct run *run)
-{
-	int64_t each = (run->conf.size + 128) * run->conf.queues, depth = DEFAULT_DEPTH;
-
-	while (depth > 16 && depth * each > RING_MEMORY)
-		depth /= 2;
-	if (run->port_info.max_depth && depth > run->port_info.max_depth)
-		depth = run->port_info.max_depth;
-	return depth;
-}
-
-/* Sets a depth that was not given, and says what it is. */
-static void settle_depth(struct run *run, int64_t *depth, const char *name)
-{
-	int64_t given = *depth;
-
-	if (!given)
-		*depth = default_depth(run);
-	note_number(run, name, given, *depth,
-		given ? "as asked"
-			: *depth == DEFAULT_DEPTH
-			? "the default"
-			: "less than the default 1024, for the memory of messages of this size");
-}
-
-/* Sets what may be at most a ring's depth. */
-static int settle_part(
-	struct run *run, int64_t *value, int64_t otherwise, const char *option, const char *name)
-{
-	int64_t given = *value, depth = run->conf.tx_depth;
-
-	if (given > depth)
-		return cannot(
-			"option --%s cannot be %lld: the send ring holds %lld messages; give at most that, or a "
-			"larger --tx-depth",
-			option, (long long)given, (long long)depth);
-	*value = given ? given : otherwise < depth ? otherwise : depth;
-	if (name) /* else the queues say it */
-		note_number(run, name, given, *value,
-			given                         ? "as asked"
-				: *value == otherwise ? "the default"
-						      : "no more than the ring holds");
-	return 0;
-}
-
-static int settle_rings(struct run *run)
-{
-	struct msgrate_options *conf = &run->conf;
-	int status;
-
-	settle_depth(run, &conf->tx_depth, "tx_depth");
-	settle_depth(run, &conf->rx_depth, "rx_depth");
-	status = settle_part(run, &conf->post_list, DEFAULT_POST_LIST, "post-list", "post_list");
-	if (!status)
-		status = settle_part(run, &conf->cq_mod, DEFAULT_CQ_MOD, "cq-mod", NULL);
-	return status;
-}
-
-/* ---- sides and ends ---- */
-
-static int pair_of(const struct run *run, int core)
-{
-	return run->conf.one_worker ? core : core / 2;
-}
-
-/* Links n ends of a side to as many of its peer's, from the given places on. Streams are numbered
- * by the sending end. */
-static void link_ends(struct run *run, struct side *a, int at_a, struct side *b, int at_b, int n)
-{
-	for (int i = 0; i < n; i++) {
-		struct end *sender = &a->ends[at_a + i], *receiver = &b->ends[at_b + i];
-
-		sender->side = a;
-		receiver->side = b;
-		sender->peer = receiver;
-		receiver->peer = sender;
-		sender->sends = receiver->receives = true;
-		sender->receives = receiver->sends = run->conf.bidirectional;
-		sender->stream = (uint32_t)(sender - run->ends) + 1;
-		receiver->stream = (uint32_t)(receiver - run->ends) + 1;
-		run->n_senders += run->conf.bidirectional ? 2 : 1;
-	}
-}
-
-/* Cores pair up in their order; one that is left over, and each with --one-worker, has both ends.
- */
-static void lay_out(struct run *run)
-{
-	int n = (int)run->conf.queues, used = 0;
-
-	for (int i = 0; i < run->n_sides; i++) {
-		struct side *side = &run->sides[i];
-		bool first = i == 0 || pair_of(run, i) != pair_of(run, i - 1);
-		bool alone =
-			first && (i + 1 == run->n_sides || pair_of(run, i + 1) != pair_of(run, i));
-
-		side->run = run;
-		side->index = i;
-		side->ends = run->ends + used;
-		side->n_ends = alone ? 2 * n : n;
-		used += side->n_ends;
-		if (alone)
-			link_ends(run, side, 0, side, n, n);
-		else if (!first)
-			link_ends(run, side - 1, 0, side, 0, n);
-	}
-}
-
-static void *zalloc_aligned(size_t n, size_t size)
-{
-	void *memory = aligned_alloc(64, n * size);
-
-	return memory ? memset(memory, 0, n * size) : NULL;
-}
-
-static int make_sides(struct run *run)
-{
-	size_t most = 2 * (size_t)run->conf.queues * (size_t)run->n_cores;
-
-	run->n_sides = run->n_cores;
-	run->sides = zalloc_aligned((size_t)run->n_sides, sizeof(*run->sides));
-	run->ends = zalloc_aligned(most, sizeof(*run->ends));
-	if (!run->sides || !run->ends)
-		return cannot(
-			"the run cannot be laid out: there is no memory for %zu queues; give fewer --queues",
-			most);
-	lay_out(run);
-	for (int i = 0; i < run->n_sides; i++)
-		run->n_ends += run->sides[i].n_ends;
-	return 0;
-}
-
-/* ---- the run ---- */
-
-/* 0 or -errno of the first thing that failed. */
-static int run_workers(struct run *run)
-{
-	static char cores[MAX_CORES * 6];
-	struct vbn_run_conf conf = {.cores = cores, .signals = VBN_OFF};
-	int err;
-
-	cores_text(run, cores, sizeof(cores));
-	err = vbn_run(&conf, side_setup, run);
-	return err < 0 && run->meeting.error ? run->meeting.error : err;
-}
-
-static void say_failures(const struct run *run)
-{
-	int told = 0, failed = 0;
-
-	for (int i = 0; i < run->n_ends; i++) {
-		const struct end *end = &run->ends[i];
-
-		failed += end->failed;
-		if (*end->error && told++ < 4)
-			say("%s", end->error);
-	}
-	if (failed > 4)
-		say("%d queues have failed: those above are the first of them", failed);
-}
-
-static int verdict(const struct result *result)
-{
-	if (stop_signal())
-		return STATUS_STOPPED;
-	if (result->lost || result->corrupt || result->duplicate || result->reordered ||
-		result->failed_queues)
-		return STATUS_LOST;
-	if (!result->received)
-		say("no message got through: nothing was received while the run lasted; give it longer, or look at "
-		    "verbena devices");
-	return result->received ? STATUS_DONE : STATUS_LOST;
-}
-
-static int report(struct run *run, struct json_sink *sink)
-{
-	struct result result;
-	int status = 0;
-
-	result_take(run, &result);
-	result_notes(run, &result);
-	say_failures(run);
-	if (sink->file != stdout) {
-		result_print(run, &result);
-		status = output_check(0);
-	}
-	if (sink->path && json_finish(sink, result_json(run, &result)))
-		status = STATUS_CANNOT;
-	return status ? status : verdict(&result);
-}
-
-/* One that is stopped while it is set up has results, too: nothing was sent. */
-static int execute(struct run *run, struct json_sink *sink)
-{
-	int status, err;
-
-	run->phase = run->conf.warmup ? PHASE_WARM : PHASE_COUNT;
-	status = monitor_start(run);
-	if (status)
-		return status;
-	err = run_workers(run);
-	monitor_stop(run);
-	if (err < 0 && !stop_signal())
-		return library_failed(err, "the run cannot be set up");
-	return report(run, sink);
-}
-
-/* With the library started and the port open. */
-static int run_on_port(struct run *run)
-{
-	struct json_sink sink;
-	int status = check_port(run);
-
-	if (!status)
-		status = settle_rings(run);
-	if (!status)
-		status = cores_choose(run);
-	if (!status)
-		status = make_sides(run);
-	if (!status)
-		status = json_open(&sink, run->conf.json);
-	if (status)
-		return status;
-	note_options(run);
-	status = execute(run, &sink);
-	if (sink.file)
-		json_abandon(&sink);
-	return status;
-}
-
-static int run_with_library(struct run *run)
-{
-	int status = device_open(run);
-
-	if (status)
-		return status;
-	status = run_on_port(run);
-	vbn_port_close(run->port);
-	return status;
-}
-
-static void run_init(struct run *run)
-{
-	pthread_condattr_t monotonic;
-
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_mutex_init(&run->lock, NULL);
-	pthread_mutex_init(&run->modes_lock, NULL);
-	pthread_mutex_init(&run->meeting.lock, NULL);
-	pthread_cond_init(&run->over_change, &monotonic);
-	pthread_cond_init(&run->meeting.change, &monotonic);
-	pthread_condattr_destroy(&monotonic);
 }
 
 int cmd_msgrate(int argc, char **argv)
@@ -404,7 +204,6 @@ int cmd_msgrate(int argc, char **argv)
 	status = options_parse(&command, argc, argv, &run.conf, &run.given, NULL);
 	if (status != OPTIONS_OK)
 		return status;
-	run_init(&run);
 	status = check_options(&run);
 	if (!status)
 		status = cores_parse(&run);
@@ -414,10 +213,7 @@ int cmd_msgrate(int argc, char **argv)
 		status = cmd_library_start();
 	if (status)
 		return status;
-	status = run_with_library(&run);
+	status = runs_execute(&run);
 	vbn_fini();
-	free(run.modes);
-	free(run.ends);
-	free(run.sides);
 	return status;
 }

@@ -1,12 +1,18 @@
 /* msgrate.h - the parts of `verbena msgrate`: options, sides, ends, the run, its report
  *
- *     run ── side (one worker) ── end (one queue, sending or receiving or both) ── its peer end
+ *     run ── side (one worker) ── end (one queue, sending or receiving or both) ── its peer end,
+ *                                                       of this process, or of the other one
  *
- *     msgrate.c          options, checks, what they come to, the run from start to exit status
+ *     msgrate.c          options and their checks
+ *     msgrate_run.c      runs from start to exit status, sweeps, serving
+ *     msgrate_layout.c   which worker has which ends
  *     msgrate_device.c   which port, which cores
+ *     msgrate_op.h       the operations, and what follows from each
+ *     msgrate_end.c      an end: its queue, what it exports, its last look
  *     msgrate_side.c     a worker: set-up, draining, teardown
  *     msgrate_loop.c     a worker: the hot loop, the window that counts
  *     msgrate_meet.c     how workers wait for one another
+ *     msgrate_peer.c     what two processes tell each other
  *     msgrate_monitor.c  the thread that tells the time
  *     msgrate_modes.c    requested against effective
  *     msgrate_report.c   the live line, the table, JSON
@@ -19,6 +25,7 @@
 #define MSGRATE_H
 
 #include "cmd.h"
+#include "msgrate_op.h"
 #include "msgrate_pattern.h"
 
 #include <pthread.h>
@@ -32,19 +39,29 @@
 #define RECEIVE_BURST             64
 #define MAX_CORES                 1024
 
-enum msg_op { OP_SEND, OP_WRITE };
-
 /* What the user asked for; 0 in those that were not given, until msgrate.c fills the defaults in.
  */
 struct msgrate_options {
-	const char *device, *cores, *json;
-	int64_t connection, op;
-	int64_t size, queues;
+	const char *device, *cores, *json, *listen, *connect;
+	int64_t connection;      /* enum vbn_transport */
+	int64_t op;              /* enum msg_op */
+	int64_t size, last_size; /* of a sweep; the one that is run is `size` */
+	int64_t queues;
 	int64_t tx_depth, rx_depth, post_list, cq_mod, inline_size;
 	int64_t duration, iters, warmup; /* ns, messages per queue, ns */
 	int64_t rate, mtu, gid_index;
-	bool bidirectional, one_worker, verify;
+	bool bidirectional, one_worker, verify, allow_loss, keep;
 	bool inline_given, gid_given;
+};
+
+/* What an end tells of itself once all is over. */
+struct tally {
+	uint64_t sent, completed, received;
+	uint64_t warm; /* of sent: before the window that counts */
+	uint64_t corrupt, duplicate, reordered;
+	uint64_t swapped; /* of atomics: how many took effect, as their answers say */
+	uint64_t final;   /* of atomics: what the memory holds */
+	bool failed;
 };
 
 /* One queue. Streams go from a sending end to its peer. */
@@ -52,7 +69,7 @@ struct end {
 	/* line 0: written at each burst; owner: the worker; the monitor reads the counts */
 	struct vbn_queue *queue;
 	uint64_t sent;      /* taken by the queue */
-	uint64_t completed; /* of writes: by the device */
+	uint64_t completed; /* of what is not received: by the device */
 	uint64_t received;
 	uint64_t receive_bursts; /* that brought something */
 	uint64_t staged; /* sequence numbers given out; what is held is staged and not sent */
@@ -62,24 +79,45 @@ struct end {
 	/* line 1: the stream that comes in, with --verify */
 	struct track track;
 	bool sends, receives; /* never change */
-	uint32_t stream;      /* of what this end sends */
+	bool gives_credit,
+		is_given; /* between processes: tells the peer what it has received; is told */
+	uint32_t stream, peer_stream; /* of what this end sends, and its peer */
 	/* line 2 and on: read only in the loop */
 	struct vbn_buf **held; /* bufs that are written and that the queue has not taken yet */
-	struct end *peer;
+	struct end *peer;      /* NULL: in the other process */
 	struct side *side;
-	struct vbn_remote *remotes; /* of writes: by slot, with a burst's worth of them again behind
-				       the last */
+	struct vbn_remote
+		*remotes; /* by slot, with a burst's worth of them again behind the last */
+	uint32_t *imms;   /* of the burst in hand */
+	struct vbn_atomic *atomics;
+	struct vbn_peer *datagram_peer;
 	uint32_t slot_mask;
+	uint64_t swapped;
 	uint64_t warm;            /* of staged: when the window that counts began */
 	uint64_t given_up;        /* of staged: lost, so not on their way to the peer */
 	uint64_t shut_at;         /* what the peer had received when its window was found shut */
 	uint64_t shut_since;      /* ns */
-	struct vbn_export *slots; /* of a receiving end of writes: what the peer writes to */
-	struct vbn_address address;
-	struct vbn_queue_stats stats; /* at the end */
-	char error[256];              /* why it failed */
+	uint64_t peer_received;   /* between processes, as the peer has told */
+	uint64_t peer_sent;       /* the same, once it has stopped; UINT64_MAX before */
+	uint64_t credited;        /* of received: what the peer has been told */
+	struct vbn_export *slots; /* what the peer writes to or reads from */
+	struct vbn_address address, peer_address;
+	struct vbn_handle handle, peer_handle; /* of the slots */
+	struct vbn_queue_stats stats;          /* at the end */
+	struct tally tally, peer_tally;
+	char error[256]; /* why it failed */
 } cache_aligned;
 static_assert(offsetof(struct end, track) == 64, "what each burst writes is one line");
+
+static force_inline uint64_t end_received_by_peer(const struct end *end)
+{
+	return end->peer ? load_once(&end->peer->received) : load_once(&end->peer_received);
+}
+
+static force_inline uint64_t end_sent_by_peer(const struct end *end)
+{
+	return end->peer ? load_once(&end->peer->sent) : load_once(&end->peer_sent);
+}
 
 /* A side's counts at one moment. */
 struct mark {
@@ -103,18 +141,48 @@ struct side {
 	uint64_t first_ns;       /* the first message that came */
 	uint64_t last_ns;        /* the last one, of those that came while draining */
 	struct mark start, stop; /* the window that counts */
-	int64_t least_room;      /* of the peer's receives, to begin a burst */
+	int64_t window;          /* messages on their way to an end, at most */
+	int64_t least_room;      /* of that, to begin a burst */
+	uint64_t credit_step;    /* received messages to a credit */
 	uint64_t pace_start;     /* --rate: ns at which nothing had been sent yet */
 	uint64_t pace_sent;      /* since */
 	double pace_per_ns;
 	int index, core, node;
-	bool over; /* the exit function has run */
+	bool quiet; /* it sends no more */
+	bool over;  /* the exit function has run */
 } cache_aligned;
 
-/* In the last one nothing new is sent: what is on its way comes in before the run is stopped. */
-enum phase { PHASE_NONE, PHASE_WARM, PHASE_COUNT, PHASE_END };
+/* Messages go in the first two. In the last one nothing new is sent: what is on its way comes in
+ * before the run is stopped. */
+enum phase { PHASE_WARM, PHASE_COUNT, PHASE_HOLD, PHASE_END };
 
-enum stage { STAGE_ADDRESS, STAGE_CONNECTED, STAGE_STOPPED, STAGE_DRAINED, N_STAGES };
+/* PEERED and PARTED are the monitor's: the other process has told where its ends are, and what came
+ * of them. */
+enum stage {
+	STAGE_ADDRESS,
+	STAGE_PEERED,
+	STAGE_CONNECTED,
+	STAGE_STOPPED,
+	STAGE_DRAINED,
+	STAGE_PARTED,
+	STAGE_SCANNED,
+	N_STAGES
+};
+
+/* The other process of a run. */
+struct other {
+	struct vbn_session *session;
+	struct vbn_session_listener *listener;
+	char *buffer; /* of what comes in */
+	bool leads;   /* this process decides the parameters, and when the run ends */
+	bool ended;   /* the other one sends no more */
+	bool lost;    /* and why: */
+	char why[256];
+	int n_ends; /* of its */
+	/* what it has counted */
+	uint64_t messages, window_ns;
+	double first_message_seconds;
+};
 
 /* What all workers, or none, get past; outside the loop only. */
 struct meeting {
@@ -138,9 +206,11 @@ struct run {
 	int n_sides;
 	struct end *ends;
 	int n_ends;
-	int n_senders; /* ends that send */
-	int n_made;    /* ends whose queue there is; written by all sides */
-	int phase;     /* enum phase; written by the monitor */
+	int n_senders;       /* ends that send */
+	int n_unfinished;    /* of them, between processes: written by all sides */
+	struct other *other; /* NULL: both ends are in this process */
+	int n_made;          /* ends whose queue there is; written by all sides */
+	int phase;           /* enum phase; written by the monitor */
 	struct meeting meeting;
 	/* the monitor */
 	pthread_t monitor;
@@ -152,6 +222,24 @@ struct run {
 	struct vbn_mode *modes;
 	int n_modes;
 };
+
+/* All runs of this command. */
+struct runs {
+	struct run run; /* the one that is under way */
+	struct json_sink sink;
+	json_t *results;
+	int n;
+};
+
+/* ---- msgrate_run.c: an exit status ---- */
+
+int runs_execute(struct run *all);
+
+/* ---- msgrate_layout.c ---- */
+
+/* 0 or an exit status. */
+int sides_make(struct run *run);
+void sides_free(struct run *run);
 
 /* ---- msgrate_device.c: 0 or an exit status ---- */
 
@@ -180,12 +268,32 @@ int side_setup(struct vbn_worker *worker, void *arg);
 /* The poll function for what the user asked for; its argument is the side. */
 vbn_poll_fn *side_loop(const struct run *run);
 
-/* One burst, after the loop. Returns how many messages came. */
-int end_receive(struct end *end);
+/* One burst of each end, after the loop. Returns how many messages came. */
+int side_receive(struct side *side);
 void mark_take(struct side *side, struct mark *mark);
+
+/* ---- msgrate_end.c: on the worker's thread; 0 or -errno ---- */
+
+uint32_t end_tx_depth(const struct run *run, const struct end *end);
+uint32_t end_rx_depth(const struct run *run, const struct end *end);
+int end_create(struct end *end);
+/* With the addresses of both ends known. */
+int end_connect(struct end *end);
+/* Fills its tally, and then, with the peer's, what a last look at the memory shows. */
+void end_note(struct end *end);
+void end_scan(struct end *end);
+/* Half made is allowed. */
+void end_destroy(struct end *end);
+
+/* Of a target's memory. */
+static force_inline size_t slot_size(size_t size)
+{
+	return size ? (size + 63) & ~(size_t)63 : 64;
+}
 
 /* ---- msgrate_meet.c ---- */
 
+void arrive_all(struct run *run, enum stage stage);
 void arrive(struct run *run, enum stage stage);
 
 /* All have arrived; what they wrote before is seen after. */
@@ -194,6 +302,27 @@ bool all_arrived(const struct run *run, enum stage stage);
 /* Waits until all have arrived at the stage. -ECANCELED: someone has given up; -ETIMEDOUT. */
 int meet(struct run *run, enum stage stage, uint64_t timeout_ns);
 void give_up(struct run *run, int err);
+
+/* ---- msgrate_peer.c: where nothing else is said 0, or -errno with other->why ---- */
+
+/* 0 or an exit status. */
+int other_connect(struct other *other, const char *address);
+int other_listen(struct other *other, const char *address);
+int other_wait(struct other *other);
+void other_part(struct other *other, const char *reason);
+
+/* The parameters: the one that leads offers them, the other one takes and then accepts them. */
+int other_offer(struct run *run);
+int other_take(struct run *run);
+int other_accept(struct run *run);
+
+int other_swap_ends(struct run *run);
+int other_ready(struct run *run);
+/* Whether it has ended, or is lost. */
+bool other_poll(struct run *run, uint64_t timeout_ns);
+int other_tell_end(struct run *run);
+/* "tally", and after the last look "final". */
+int other_swap_tallies(struct run *run, const char *say);
 
 /* ---- msgrate_monitor.c ---- */
 
@@ -228,6 +357,14 @@ void progress_take(struct run *run, struct progress *progress);
 void progress_print(const struct run *run, const struct progress *start,
 	const struct progress *before, const struct progress *now);
 
+/* What this process has counted. */
+struct window {
+	uint64_t messages, ns;
+	double first_message_seconds; /* below 0: none came */
+};
+
+void window_take(const struct run *run, struct window *window);
+
 /* What a run comes to. */
 struct result {
 	double seconds;
@@ -241,7 +378,7 @@ struct result {
 /* Adds the mode that only a run can tell, and warns where its window is not what was asked for. */
 void result_notes(struct run *run, const struct result *result);
 
-void result_take(const struct run *run, struct result *result);
+void result_take(struct run *run, struct result *result);
 void result_print(const struct run *run, const struct result *result);
 json_t *result_json(const struct run *run, const struct result *result);
 

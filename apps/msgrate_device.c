@@ -256,6 +256,12 @@ int cores_choose(struct run *run)
 	n = vbn_cores_near(run->port_info.node, cores, ARRAY_SIZE(cores));
 	if (n < 1)
 		return library_failed(n < 0 ? n : -EPERM, "no core can be found for a worker");
+	if (run->conf.listen || run->conf.connect) {
+		/* Two processes of one host are not to meet on one core. */
+		run->n_cores = 1;
+		run->cores[0] = cores[run->conf.listen && n > 1];
+		return 0;
+	}
 	run->n_cores = run->conf.one_worker || n <= 2 ? 1 : 2;
 	for (int i = 0; i < run->n_cores; i++)
 		run->cores[i] = cores[i];

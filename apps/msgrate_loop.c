@@ -7,15 +7,20 @@
  */
 #include "msgrate.h"
 
-#define LATE (SECOND / 100) /* what has not come by then when all else has is lost */
+/* What has not come by then when all else has is lost; the other process may wait for a core. */
+#define LATE        (SECOND / 100)
+#define LATE_CREDIT (SECOND / 4)
 
 /* ---- marks ---- */
 
+/* Of a stream, at the end that counts it. */
 static uint64_t good_messages(const struct run *run, const struct end *end)
 {
-	if (run->conf.op == OP_WRITE)
-		return end->completed;
-	return end->received - end->track.corrupt - end->track.duplicate;
+	uint64_t bad = end->track.corrupt + end->track.duplicate;
+
+	if (op_is_received((enum msg_op)run->conf.op))
+		return end->received - bad;
+	return end->completed - (run->conf.op == OP_WRITE ? 0 : bad);
 }
 
 void mark_take(struct side *side, struct mark *mark)
@@ -36,9 +41,12 @@ void mark_take(struct side *side, struct mark *mark)
 	}
 }
 
+/* Between processes the monitor ends the run, when both have sent all. */
 static void side_is_done(struct side *side)
 {
-	if (side->unfinished > 0 && !--side->unfinished)
+	if (side->run->other)
+		__atomic_fetch_sub(&side->run->n_unfinished, 1, __ATOMIC_RELAXED);
+	else if (side->unfinished > 0 && !--side->unfinished)
 		vbn_worker_done(side->worker);
 }
 
@@ -48,11 +56,13 @@ static void __attribute__((cold, noinline)) enter_phase(struct side *side, int p
 {
 	const struct msgrate_options *conf = &side->run->conf;
 
-	if (side->phase == PHASE_NONE && !side->unfinished)
+	if (side->phase == PHASE_HOLD && !side->unfinished && !side->run->other)
 		vbn_worker_done(
 			side->worker); /* it only receives: when to stop is the senders' matter */
 	side->phase = phase;
 	if (phase == PHASE_END)
+		store_once(&side->quiet, true);
+	if (phase > PHASE_COUNT)
 		return;
 	mark_take(side, &side->start);
 	for (int i = 0; i < side->n_ends && phase == PHASE_COUNT; i++) {
@@ -81,7 +91,48 @@ static force_inline void count_first(struct side *side)
 		side->first_ns = now_ns();
 }
 
-/* Receives a burst; for an end that only sends it reaps what has completed. */
+/* Between processes: an empty message with immediate data of this bit and, below it, how many have
+ * been received. */
+#define CREDIT      0x80000000u
+#define CREDIT_MASK 0x7fffffffu
+
+/* The count goes on from the last one, of which the credit has the lower bits. */
+static void take_credit(struct end *end, uint32_t imm)
+{
+	uint32_t more = (imm - (uint32_t)end->peer_received) & CREDIT_MASK;
+
+	if (more < CREDIT_MASK / 2)
+		store_once(&end->peer_received, end->peer_received + more);
+}
+
+/* What cannot go now goes with the next. */
+static void __attribute__((noinline)) give_credit(struct side *side, struct end *end)
+{
+	uint32_t imm = CREDIT | ((uint32_t)end->received & CREDIT_MASK);
+	struct vbn_buf *buf;
+
+	if (vbn_buf_alloc(side->tx_pool, &buf, 1) < 0)
+		return;
+	buf->len = 0;
+	if (end->datagram_peer)
+		vbn_buf_set_peer(buf, end->datagram_peer);
+	if (vbn_send_imm(end->queue, &buf, &imm, 1) != 1) {
+		vbn_buf_free(&buf, 1);
+		return;
+	}
+	vbn_flush(end->queue);
+	end->credited = end->received;
+}
+
+static force_inline void count_received(struct side *side, struct end *end, int n)
+{
+	store_once(&end->received, end->received + (uint64_t)n);
+	if (unlikely(end->gives_credit) && end->received - end->credited >= side->credit_step)
+		give_credit(side, end);
+	count_first(side);
+}
+
+/* Receives a burst; for an end that only sends it reaps what has completed, and takes credits. */
 static force_inline int receive_burst(struct side *side, struct end *end, const bool verify)
 {
 	size_t size = (size_t)side->run->conf.size;
@@ -93,18 +144,123 @@ static force_inline int receive_burst(struct side *side, struct end *end, const 
 			end_failed(end);
 		return 0;
 	}
+	if (unlikely(end->is_given)) {
+		take_credit(end, bufs[n - 1]->mark);
+		vbn_buf_free(bufs, n);
+		return 0;
+	}
 	for (int i = 0; verify && i < n; i++)
-		track_message(&end->track, bufs[i]->data, bufs[i]->len, size, end->peer->stream);
+		track_message(&end->track, bufs[i]->data, bufs[i]->len, size, end->peer_stream);
 	vbn_buf_free(bufs, n);
-	store_once(&end->received, end->received + (uint64_t)n);
 	end->receive_bursts++;
-	count_first(side);
+	count_received(side, end, n);
 	return n;
 }
 
+/* ---- the same by events, where completions say more than that a message came ---- */
+
+/* Immediate data has the lower bits of the message's number. */
+static force_inline void check_message(struct end *end, const struct vbn_event *event,
+	const uint8_t *data, size_t size, const enum msg_op op)
+{
+	if (op_has_imm(op) && size >= 8 &&
+		unlikely(!event->has_imm ||
+			((uint32_t)pattern_word(data) & CREDIT_MASK) != event->imm))
+		end->track.corrupt++;
+	else
+		track_message(&end->track, data, event->len, size, end->peer_stream);
+}
+
+static force_inline const uint8_t *slot_of(const struct end *end, uint32_t imm, size_t size)
+{
+	const uint8_t *slots = vbn_export_addr(end->slots);
+
+	return slots + (imm & end->slot_mask) * slot_size(size);
+}
+
+static force_inline void event_received(struct side *side, struct end *end,
+	const struct vbn_event *event, const enum msg_op op, const bool verify)
+{
+	size_t size = (size_t)side->run->conf.size;
+
+	if (end->is_given && event->has_imm && event->imm & CREDIT) {
+		take_credit(end, event->imm);
+		return;
+	}
+	if (verify)
+		check_message(end, event,
+			op == OP_WRITE_IMM ? slot_of(end, event->imm, size) : event->buf->data,
+			size, op);
+	count_received(side, end, 1);
+}
+
+/* Answers come in order. */
+static force_inline void check_answer(
+	struct end *end, const struct vbn_buf *buf, size_t size, const enum msg_op op)
+{
+	uint64_t expected = end->completed, value;
+
+	if (op == OP_READ) {
+		if (!pattern_check(buf->data, size, end->stream, &value) ||
+			value != (expected & end->slot_mask))
+			end->track.corrupt++;
+		return;
+	}
+	memcpy(&value, buf->data, sizeof(value));
+	if (op == OP_FETCH_ADD)
+		track_sequence(&end->track, value);
+	else if (value != expected)
+		end->track.corrupt++;
+}
+
+static force_inline void event_answered(struct side *side, struct end *end,
+	const struct vbn_event *event, const enum msg_op op, const bool verify)
+{
+	uint64_t value = 0;
+
+	if (verify)
+		check_answer(end, event->buf, (size_t)side->run->conf.size, op);
+	if (op_is_atomic(op))
+		memcpy(&value, event->buf->data, sizeof(value));
+	end->swapped += op == OP_FETCH_ADD || value == end->completed;
+	store_once(&end->completed, end->completed + 1);
+	count_first(side);
+}
+
+static force_inline void side_event(
+	struct side *side, const struct vbn_event *event, const enum msg_op op, const bool verify)
+{
+	struct end *end = vbn_queue_context(event->queue);
+
+	if (event->op == VBN_OP_FAILED)
+		end_failed(end);
+	else if (event->status == VBN_OK && op_is_received(op) &&
+		(event->op == VBN_OP_RECV || event->op == VBN_OP_RECV_WRITE))
+		event_received(side, end, event, op, verify);
+	else if (event->status == VBN_OK && !op_is_received(op) && event->op != VBN_OP_RECV)
+		event_answered(side, end, event, op, verify);
+}
+
+static force_inline int side_events(struct side *side, const enum msg_op op, const bool verify)
+{
+	struct vbn_event events[RECEIVE_BURST];
+	int n = vbn_poll(side->worker, events, RECEIVE_BURST);
+
+	for (int i = 0; i < n; i++) {
+		if (i == 0 || events[i].queue != events[i - 1].queue)
+			((struct end *)vbn_queue_context(events[i].queue))->receive_bursts++;
+		side_event(side, &events[i], op, verify);
+		if (events[i].buf)
+			vbn_buf_free(&events[i].buf, 1);
+	}
+	return n > 0 ? n : 0;
+}
+
+/* ---- sending ---- */
+
 /* Writes the next burst of messages into bufs of the pool. Returns how many. */
 static force_inline uint16_t end_stage(
-	struct side *side, struct end *end, uint64_t room, const bool verify)
+	struct side *side, struct end *end, uint64_t room, const enum msg_op op, const bool verify)
 {
 	const struct msgrate_options *conf = &side->run->conf;
 	uint64_t left = end->limit - end->staged, burst = (uint64_t)conf->post_list;
@@ -116,10 +272,12 @@ static force_inline uint16_t end_stage(
 		return 0;
 	for (uint16_t i = 0; i < n; i++) {
 		end->held[i]->len = (uint32_t)conf->size;
-		if (verify)
+		if (verify && op_sends_bytes(op))
 			pattern_fill(end->held[i]->data, (size_t)conf->size, end->staged + i,
 				end->stream);
 	}
+	for (uint16_t i = 0; unlikely(end->datagram_peer) && i < n; i++)
+		vbn_buf_set_peer(end->held[i], end->datagram_peer);
 	end->staged += n;
 	end->first_held = 0;
 	return n;
@@ -134,26 +292,55 @@ static void __attribute__((cold, noinline)) end_finish(struct end *end)
 	side_is_done(end->side);
 }
 
+/* Compare-and-swap counts: each finds what the one before left. */
+static force_inline void number_atomics(struct end *end, int n)
+{
+	for (int i = 0; i < n; i++)
+		end->atomics[i] =
+			(struct vbn_atomic){end->sent + (uint64_t)i + 1, end->sent + (uint64_t)i};
+}
+
+static force_inline void number_imms(struct end *end, int n)
+{
+	for (int i = 0; i < n; i++)
+		end->imms[i] = (uint32_t)(end->sent + (uint64_t)i) & CREDIT_MASK;
+}
+
+static force_inline int end_post(struct end *end, struct vbn_buf **bufs, const enum msg_op op)
+{
+	const struct vbn_remote *remotes = end->remotes + (end->sent & end->slot_mask);
+	int n = end->n_held;
+
+	if (op_has_imm(op))
+		number_imms(end, n);
+	if (op == OP_CMP_SWAP)
+		number_atomics(end, n);
+	switch (op) {
+	case OP_SEND: return vbn_send(end->queue, bufs, n);
+	case OP_SEND_IMM: return vbn_send_imm(end->queue, bufs, end->imms, n);
+	case OP_WRITE: return vbn_write(end->queue, bufs, remotes, n);
+	case OP_WRITE_IMM: return vbn_write_imm(end->queue, bufs, remotes, end->imms, n);
+	case OP_READ: return vbn_read(end->queue, bufs, remotes, n);
+	case OP_FETCH_ADD: return vbn_fetch_add(end->queue, bufs, end->remotes, end->atomics, n);
+	case OP_CMP_SWAP: return vbn_cmp_swap(end->queue, bufs, end->remotes, end->atomics, n);
+	}
+	return 0;
+}
+
 /* Stages a burst and rings its doorbell. What the queue does not take is held for the next time. */
 static force_inline int end_send(
 	struct side *side, struct end *end, uint64_t room, const enum msg_op op, const bool verify)
 {
-	struct vbn_buf **bufs;
 	int n;
 
 	if (!end->n_held)
-		end->n_held = end_stage(side, end, room, verify);
+		end->n_held = end_stage(side, end, room, op, verify);
 	if (unlikely(!end->n_held)) {
 		if (end->staged == end->limit)
 			end_finish(end);
 		return 0;
 	}
-	bufs = end->held + end->first_held;
-	if (op == OP_WRITE)
-		n = vbn_write(
-			end->queue, bufs, end->remotes + (end->sent & end->slot_mask), end->n_held);
-	else
-		n = vbn_send(end->queue, bufs, end->n_held);
+	n = end_post(end, end->held + end->first_held, op);
 	if (n <= 0) {
 		if (unlikely(n < 0))
 			end_failed(end);
@@ -210,7 +397,7 @@ static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uin
 	if (received != end->shut_at || end->n_held || vbn_queue_outstanding(end->queue)) {
 		end->shut_at = received;
 		end->shut_since = now;
-	} else if (now - end->shut_since > LATE) {
+	} else if (now - end->shut_since > (end->peer ? LATE : LATE_CREDIT)) {
 		end->given_up = end->staged - received;
 	}
 }
@@ -219,9 +406,15 @@ static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uin
  * that goes on regardless makes its queue wait for the receiver by RNR timers, which is slower. */
 static force_inline uint64_t receive_room(const struct side *side, struct end *end)
 {
-	uint64_t received = load_once(&end->peer->received);
+	uint64_t received = end_received_by_peer(end);
 	int64_t on_the_way = (int64_t)(end->staged - end->given_up - received);
-	int64_t room = side->run->conf.rx_depth - on_the_way;
+	int64_t room;
+
+	if (unlikely(on_the_way < 0)) { /* what was given up has come after all */
+		end->given_up = end->staged > received ? end->staged - received : 0;
+		on_the_way = 0;
+	}
+	room = side->window - on_the_way;
 
 	if (likely(room >= side->least_room))
 		return (uint64_t)room;
@@ -232,7 +425,7 @@ static force_inline uint64_t receive_room(const struct side *side, struct end *e
 static force_inline uint64_t send_room(
 	struct side *side, struct end *end, const enum msg_op op, const bool paced)
 {
-	uint64_t room = op == OP_SEND ? receive_room(side, end) : UINT64_MAX;
+	uint64_t room = op_is_received(op) ? receive_room(side, end) : UINT64_MAX;
 
 	if (paced) {
 		uint64_t due = pace_room(side);
@@ -243,22 +436,26 @@ static force_inline uint64_t send_room(
 }
 
 static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
-	const enum msg_op op, const bool verify, const bool paced)
+	const enum msg_op op, const bool events, const bool verify, const bool paced)
 {
 	int phase = load_once(&side->run->phase), did = 0;
 	bool stopping = vbn_worker_stopping(worker) || phase == PHASE_END;
+	bool sending = likely(!stopping && phase != PHASE_HOLD);
 
 	if (unlikely(phase != side->phase))
 		enter_phase(side, phase);
 	if (unlikely(stopping && !side->stop.ns))
 		mark_take(side, &side->stop);
+	if (events)
+		did += side_events(side, op, verify);
 	for (int i = 0; i < side->n_ends; i++) {
 		struct end *end = &side->ends[i];
 
-		did += receive_burst(side, end, verify);
+		if (!events)
+			did += receive_burst(side, end, verify && op == OP_SEND);
 		if (op == OP_WRITE && end->sends)
 			end_count_writes(side, end);
-		if (end->sends && likely(!stopping && !end->failed)) {
+		if (end->sends && sending && likely(!end->failed)) {
 			int n = end_send(side, end, send_room(side, end, op, paced), op, verify);
 
 			did += n;
@@ -270,34 +467,70 @@ static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
 }
 
 /* One loop for each combination, so that none asks in the loop what it is. */
-#define SIDE_POLL(name, op, verify, paced)                              \
-	static int name(struct vbn_worker *worker, void *arg)           \
-	{                                                               \
-		return side_poll(worker, arg, (op), (verify), (paced)); \
+#define SIDE_POLL(name, op, events, verify, paced)                                \
+	static int name(struct vbn_worker *worker, void *arg)                     \
+	{                                                                         \
+		return side_poll(worker, arg, (op), (events), (verify), (paced)); \
 	}
 
-SIDE_POLL(poll_send, OP_SEND, false, false)
-SIDE_POLL(poll_send_paced, OP_SEND, false, true)
-SIDE_POLL(poll_send_verify, OP_SEND, true, false)
-SIDE_POLL(poll_send_verify_paced, OP_SEND, true, true)
-SIDE_POLL(poll_write, OP_WRITE, false, false)
-SIDE_POLL(poll_write_paced, OP_WRITE, false, true)
-SIDE_POLL(poll_write_verify, OP_WRITE, true, false)
-SIDE_POLL(poll_write_verify_paced, OP_WRITE, true, true)
+#define SIDE_POLLS(name, op, events)                      \
+	SIDE_POLL(name, op, events, false, false)         \
+	SIDE_POLL(name##_paced, op, events, false, true)  \
+	SIDE_POLL(name##_verify, op, events, true, false) \
+	SIDE_POLL(name##_verify_paced, op, events, true, true)
 
-static vbn_poll_fn *const polls[2][2][2] = {
-	[OP_SEND] = {{poll_send, poll_send_paced}, {poll_send_verify, poll_send_verify_paced}},
-	[OP_WRITE] = {{poll_write, poll_write_paced}, {poll_write_verify, poll_write_verify_paced}},
+#define POLLS(name)                                        \
+	{                                                  \
+		{name, name##_paced},                      \
+		{                                          \
+			name##_verify, name##_verify_paced \
+		}                                          \
+	}
+
+SIDE_POLLS(send_bursts, OP_SEND, false)
+SIDE_POLLS(send_events, OP_SEND, true)
+SIDE_POLLS(send_imm, OP_SEND_IMM, true)
+SIDE_POLLS(write_bursts, OP_WRITE, false)
+SIDE_POLLS(write_imm, OP_WRITE_IMM, true)
+SIDE_POLLS(read_events, OP_READ, true)
+SIDE_POLLS(fetch_add, OP_FETCH_ADD, true)
+SIDE_POLLS(cmp_swap, OP_CMP_SWAP, true)
+
+/* By operation, verified, paced. */
+static vbn_poll_fn *const polls[][2][2] = {
+	[OP_SEND] = POLLS(send_bursts),
+	[OP_SEND_IMM] = POLLS(send_imm),
+	[OP_WRITE] = POLLS(write_bursts),
+	[OP_WRITE_IMM] = POLLS(write_imm),
+	[OP_READ] = POLLS(read_events),
+	[OP_FETCH_ADD] = POLLS(fetch_add),
+	[OP_CMP_SWAP] = POLLS(cmp_swap),
 };
+static vbn_poll_fn *const mixed[2][2] = POLLS(send_events);
+
+/* Where both ends send between processes, credits come in among the messages. */
+static bool credits_mix(const struct run *run)
+{
+	return run->other && run->conf.bidirectional && run->conf.op == OP_SEND;
+}
 
 vbn_poll_fn *side_loop(const struct run *run)
 {
-	return polls[run->conf.op][run->conf.verify][run->conf.rate > 0];
+	const struct msgrate_options *conf = &run->conf;
+
+	if (credits_mix(run))
+		return mixed[conf->verify][conf->rate > 0];
+	return polls[conf->op][conf->verify][conf->rate > 0];
 }
 
-int end_receive(struct end *end)
+int side_receive(struct side *side)
 {
-	const struct msgrate_options *conf = &end->side->run->conf;
+	const struct msgrate_options *conf = &side->run->conf;
+	int did = 0;
 
-	return receive_burst(end->side, end, conf->verify && conf->op == OP_SEND);
+	if (credits_mix(side->run) || (conf->op != OP_SEND && conf->op != OP_WRITE))
+		return side_events(side, (enum msg_op)conf->op, conf->verify);
+	for (int i = 0; i < side->n_ends; i++)
+		did += receive_burst(side, &side->ends[i], conf->verify && conf->op == OP_SEND);
+	return did;
 }

@@ -27,6 +27,16 @@ void arrive(struct run *run, enum stage stage)
 	pthread_mutex_unlock(&meeting->lock);
 }
 
+void arrive_all(struct run *run, enum stage stage)
+{
+	struct meeting *meeting = &run->meeting;
+
+	pthread_mutex_lock(&meeting->lock);
+	store_release(&meeting->arrived[stage], run->n_sides);
+	pthread_cond_broadcast(&meeting->change);
+	pthread_mutex_unlock(&meeting->lock);
+}
+
 bool all_arrived(const struct run *run, enum stage stage)
 {
 	return load_acquire(&run->meeting.arrived[stage]) == run->n_sides;

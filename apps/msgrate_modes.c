@@ -79,7 +79,7 @@ void cores_text(const struct run *run, char *text, size_t size)
 {
 	size_t n = 0;
 
-	for (int i = 0; i < run->n_cores && n < size; i++)
+	for (int i = 0; i < run->n_sides && n < size; i++)
 		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
 }
 

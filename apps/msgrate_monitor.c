@@ -19,30 +19,62 @@ static bool sleep_until(struct run *run, uint64_t ns)
 	return over;
 }
 
-/* Messages and writes that are on their way. */
+/* Messages that are on their way; between processes those that come here, and those sent from here
+ * of which this end sees the completion. */
 static uint64_t on_the_way(struct run *run)
 {
+	bool received = op_is_received((enum msg_op)run->conf.op);
 	uint64_t sum = 0;
 
 	for (int i = 0; i < run->n_ends; i++) {
 		const struct end *end = &run->ends[i];
-		uint64_t came = run->conf.op == OP_WRITE ? load_once(&end->completed)
-							 : load_once(&end->peer->received);
-		uint64_t sent = load_once(&end->sent);
+		uint64_t sent, came;
 
-		if (end->sends && sent > came)
+		if (received ? !end->receives : !end->sends)
+			continue;
+		sent = received ? end_sent_by_peer(end) : load_once(&end->sent);
+		came = load_once(received ? &end->received : &end->completed);
+		if (sent > came && sent != UINT64_MAX)
 			sum += sent - came;
 	}
 	return sum;
 }
 
+static bool sides_quiet(const struct run *run)
+{
+	for (int i = 0; i < run->n_sides; i++)
+		if (!load_once(&run->sides[i].quiet))
+			return false;
+	return true;
+}
+
+/* Between processes: neither sends any more, and each knows what the other one has sent. The one
+ * that is told to end by the other, or by a signal, tells it, too. */
+static void agree_on_end(struct run *run)
+{
+	uint64_t until = now_ns() + SECOND;
+
+	while (!sides_quiet(run) && now_ns() < until)
+		if (sleep_until(run, now_ns() + SECOND / 1000))
+			break;
+	if (other_tell_end(run))
+		return;
+	until = now_ns() + 10 * SECOND;
+	while (!other_poll(run, SECOND / 50) && now_ns() < until)
+		;
+}
+
 /* The time is over: nothing new is sent, and what is on its way may take as long as it comes. */
 static void wind_down(struct run *run)
 {
-	uint64_t left = on_the_way(run), last = now_ns(), now = last;
+	uint64_t left, last, now;
 
 	store_once(&run->phase, PHASE_END);
-	while (left && now - last < SECOND) {
+	if (run->other)
+		agree_on_end(run);
+	left = on_the_way(run);
+	last = now = now_ns();
+	while (left && now - last < SECOND && !(run->other && run->other->lost)) {
 		uint64_t before = left;
 
 		if (sleep_until(run, now + SECOND / 200))
@@ -55,52 +87,110 @@ static void wind_down(struct run *run)
 	vbn_stop();
 }
 
+/* Between processes the run is over before its time where the other one says so, a signal has come,
+ * or with --iters both have sent all. */
+static bool is_over(struct run *run)
+{
+	if (!run->other)
+		return false;
+	return other_poll(run, 0) || stop_signal() ||
+		(run->conf.iters && run->n_senders && load_once(&run->n_unfinished) <= 0);
+}
+
+/* Sleeps to the moment in naps short enough to hear the other process. */
+static bool sleep_or_over(struct run *run, uint64_t ns)
+{
+	while (run->other && now_ns() + SECOND / 50 < ns) {
+		if (is_over(run) || sleep_until(run, now_ns() + SECOND / 50))
+			return true;
+	}
+	return sleep_until(run, ns) || is_over(run);
+}
+
 static void watch(struct run *run)
 {
 	uint64_t begin = now_ns() + (uint64_t)run->conf.warmup, next = begin;
-	uint64_t end = run->conf.iters ? UINT64_MAX : begin + (uint64_t)run->conf.duration;
+	uint64_t end = run->conf.iters || (run->other && !run->other->leads)
+		? UINT64_MAX
+		: begin + (uint64_t)run->conf.duration;
 	struct progress start, before, now;
 
-	if (sleep_until(run, begin))
+	if (sleep_or_over(run, begin))
 		return;
 	store_once(&run->phase, PHASE_COUNT);
 	progress_take(run, &start);
 	before = start;
 	while (next < end) {
 		next = end - next > SECOND ? next + SECOND : end;
-		if (sleep_until(run, next))
+		if (sleep_or_over(run, next))
 			return;
 		progress_take(run, &now);
 		if (now.ns - before.ns > SECOND / 2)
 			progress_print(run, &start, &before, &now);
 		before = now;
 	}
-	wind_down(run);
+}
+
+/* Where the other process has gone there is nothing to wait for. */
+static void part(struct run *run)
+{
+	while (meet(run, STAGE_DRAINED, SECOND) == -ETIMEDOUT)
+		;
+	if (!run->other->lost)
+		other_swap_tallies(run, "tally");
+	arrive_all(run, STAGE_PARTED);
+	while (meet(run, STAGE_SCANNED, SECOND) == -ETIMEDOUT)
+		;
+	if (!run->other->lost)
+		other_swap_tallies(run, "final");
 }
 
 /* Tells how far the set-up is, each second. The side that gives up says why. */
-static int await_setup(struct run *run)
+static int await_stage(struct run *run, enum stage stage)
 {
 	char queues[64];
 	int err;
 
-	while ((err = meet(run, STAGE_CONNECTED, SECOND)) == -ETIMEDOUT)
+	while ((err = meet(run, stage, SECOND)) == -ETIMEDOUT)
 		say_live("setting up: %d of %s", load_once(&run->n_made),
 			plural((uint64_t)run->n_ends, "queue", queues));
 	say_live(NULL);
 	return err;
 }
 
+/* Between processes: where the other one's ends are, and that all are connected. */
+static int set_up_peer(struct run *run)
+{
+	int err = await_stage(run, STAGE_ADDRESS);
+
+	if (!err)
+		err = other_swap_ends(run);
+	if (err)
+		return err;
+	arrive_all(run, STAGE_PEERED);
+	err = await_stage(run, STAGE_CONNECTED);
+	return err ? err : other_ready(run);
+}
+
 static void *monitor(void *arg)
 {
 	struct run *run = arg;
+	int err = run->other ? set_up_peer(run) : await_stage(run, STAGE_CONNECTED);
 
-	if (await_setup(run))
+	if (err) {
+		give_up(run, err);
+		vbn_stop();
 		return NULL;
+	}
 	if (*run->chosen)
 		say("%s", run->chosen);
 	modes_print(run);
+	if (run->other)
+		store_once(&run->phase, run->conf.warmup ? PHASE_WARM : PHASE_COUNT);
 	watch(run);
+	wind_down(run);
+	if (run->other)
+		part(run);
 	return NULL;
 }
 

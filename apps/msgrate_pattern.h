@@ -139,19 +139,25 @@ track_out_of_order(struct track *track, uint64_t sequence)
 	}
 }
 
-static force_inline void track_message(
-	struct track *track, const uint8_t *data, size_t length, size_t size, uint32_t stream)
+static force_inline void track_sequence(struct track *track, uint64_t sequence)
 {
-	uint64_t sequence;
-
-	if (unlikely(length != size || !pattern_check(data, size, stream, &sequence))) {
-		track->corrupt++;
-	} else if (likely(sequence == track->next)) {
+	if (likely(sequence == track->next)) {
 		track_advance(track);
 		track_set(track, sequence);
 	} else {
 		track_out_of_order(track, sequence);
 	}
+}
+
+static force_inline void track_message(
+	struct track *track, const uint8_t *data, size_t length, size_t size, uint32_t stream)
+{
+	uint64_t sequence;
+
+	if (unlikely(length != size || !pattern_check(data, size, stream, &sequence)))
+		track->corrupt++;
+	else
+		track_sequence(track, sequence);
 }
 
 #endif

@@ -83,22 +83,65 @@ static uint64_t max_rss(void)
 	return kib * 1024;
 }
 
-/* Whether this side's counts are the messages: where they come, and of writes where they complete.
- */
+static const char *op_name(const struct run *run)
+{
+	static const char *const names[] = {
+		"send", "send-imm", "write", "write-imm", "read", "fetch-add", "cmp-swap"};
+
+	return names[run->conf.op];
+}
+
+static const char *connection_name(const struct run *run)
+{
+	static const char *const names[] = {"rc", "uc", "ud"};
+
+	return names[run->conf.connection];
+}
+
+static const char *role(const struct run *run)
+{
+	return !run->other ? "both" : run->other->leads ? "connect" : "listen";
+}
+
+static bool received(const struct run *run)
+{
+	return op_is_received((enum msg_op)run->conf.op);
+}
+
+/* Whether this end's counts are the messages: where they come, else where they complete. */
+static bool end_counts(const struct run *run, const struct end *end)
+{
+	return received(run) ? end->receives : end->sends;
+}
+
 static bool side_counts(const struct run *run, const struct side *side)
 {
 	for (int i = 0; i < side->n_ends; i++)
-		if (run->conf.op == OP_WRITE ? side->ends[i].sends : side->ends[i].receives)
+		if (end_counts(run, &side->ends[i]))
 			return true;
 	return false;
 }
 
-/* What came of an end's own stream: of writes what completed, else what its peer received. */
-static uint64_t good_of(const struct run *run, const struct end *end)
+/* What two ends tell of the stream from the one to the other. */
+struct stream {
+	const struct tally *sender, *receiver;
+};
+
+/* What came of a stream whole and for the first time. */
+static uint64_t good_of(const struct run *run, const struct stream *stream)
 {
-	if (run->conf.op == OP_WRITE)
-		return end->completed;
-	return end->peer->received - end->peer->track.corrupt - end->peer->track.duplicate;
+	const struct tally *counts = received(run) ? stream->receiver : stream->sender;
+	uint64_t all = received(run) ? counts->received : counts->completed;
+
+	return run->conf.op == OP_WRITE ? all : all - counts->corrupt - counts->duplicate;
+}
+
+/* The stream that an end counts. */
+static struct stream counted_by(const struct run *run, const struct end *end)
+{
+	if (received(run))
+		return (struct stream){&end->peer_tally, &end->tally};
+	return (struct stream){&end->tally, &end->peer_tally};
 }
 
 /* Those of the window. --iters counts all that was sent after the warm-up, however late it came;
@@ -110,85 +153,141 @@ static uint64_t side_messages(const struct run *run, const struct side *side)
 	if (!run->conf.iters)
 		return side->stop.good - side->start.good;
 	for (int i = 0; i < side->n_ends; i++) {
-		const struct end *end = &side->ends[i];
-		const struct end *sender = run->conf.op == OP_WRITE ? end : end->peer;
-		uint64_t good = sender->sends ? good_of(run, sender) : 0;
+		struct stream stream = counted_by(run, &side->ends[i]);
+		uint64_t good;
 
-		messages += good > sender->warm ? good - sender->warm : 0;
+		if (!end_counts(run, &side->ends[i]))
+			continue;
+		good = good_of(run, &stream);
+		messages += good > stream.sender->warm ? good - stream.sender->warm : 0;
 	}
 	return messages;
 }
 
-static void result_window(const struct run *run, struct result *result)
+static double first_message(const struct run *run)
+{
+	uint64_t first = UINT64_MAX;
+
+	for (int i = 0; i < run->n_sides; i++)
+		if (run->sides[i].first_ns && run->sides[i].first_ns < first)
+			first = run->sides[i].first_ns;
+	return first == UINT64_MAX || first < cmd_started_ns
+		? -1
+		: (double)(first - cmd_started_ns) / 1e9;
+}
+
+void window_take(const struct run *run, struct window *window)
 {
 	uint64_t first = UINT64_MAX, last = 0;
 
+	*window = (struct window){.first_message_seconds = first_message(run)};
 	for (int i = 0; i < run->n_sides; i++) {
 		const struct side *side = &run->sides[i];
 
 		if (!side_counts(run, side))
 			continue;
-		first = side->start.ns < first ? side->start.ns : first;
+		first = side->start.ns && side->start.ns < first ? side->start.ns : first;
 		last = side->stop.ns > last ? side->stop.ns : last;
-		result->messages += side_messages(run, side);
+		window->messages += side_messages(run, side);
 	}
-	result->seconds = last > first ? (double)(last - first) / 1e9 : 0;
+	window->ns = last > first ? last - first : 0;
+}
+
+/* Between processes each counts what comes to it. */
+static void result_window(const struct run *run, struct result *result)
+{
+	const struct other *other = run->other;
+	struct window window;
+
+	window_take(run, &window);
+	if (other && !other->lost) {
+		window.messages += other->messages;
+		window.ns = other->window_ns > window.ns ? other->window_ns : window.ns;
+		if (window.first_message_seconds < 0)
+			window.first_message_seconds = other->first_message_seconds;
+	}
+	result->messages = window.messages;
+	result->seconds = (double)window.ns / 1e9;
+	result->first_message_seconds = window.first_message_seconds;
+}
+
+static void count_tally(struct result *result, const struct tally *tally)
+{
+	result->failed_queues += tally->failed;
+	result->corrupt += tally->corrupt;
+	result->reordered += tally->reordered;
 }
 
 /* A receiver's duplicates that nothing tells apart (without --verify) are what came beyond what was
  * sent. */
+static void count_stream(const struct run *run, struct result *result, const struct stream *stream)
+{
+	uint64_t came = received(run) ? stream->receiver->received : stream->sender->completed;
+	uint64_t sent = stream->sender->sent;
+	uint64_t duplicate = (received(run) ? stream->receiver : stream->sender)->duplicate;
+
+	result->sent += sent;
+	result->received += came;
+	if (came > sent && came - sent > duplicate) {
+		uint64_t more = came - sent - duplicate;
+
+		result->messages -= more < result->messages ? more : result->messages;
+		duplicate += more;
+	}
+	result->duplicate += duplicate;
+	if (received(run) && sent + duplicate > came)
+		result->lost += sent + duplicate - came;
+	else if (!received(run) && sent > came)
+		result->lost += sent - came;
+}
+
 static void result_losses(const struct run *run, struct result *result)
 {
 	for (int i = 0; i < run->n_ends; i++) {
 		const struct end *end = &run->ends[i];
-		uint64_t came, sent = end->sent, duplicate;
+		struct stream own = {&end->tally, &end->peer_tally};
+		struct stream peers = {&end->peer_tally, &end->tally};
 
-		result->failed_queues += end->failed;
-		result->sent += sent;
-		result->received += run->conf.op == OP_WRITE ? end->completed : end->received;
-		result->corrupt += end->track.corrupt;
-		result->reordered += end->track.reordered;
-		if (!end->sends)
+		count_tally(result, &end->tally);
+		if (end->sends)
+			count_stream(run, result, &own);
+		if (end->peer)
 			continue;
-		came = run->conf.op == OP_WRITE ? end->completed : end->peer->received;
-		duplicate = end->peer->track.duplicate;
-		if (came > sent && came - sent > duplicate) {
-			uint64_t more = came - sent - duplicate;
-
-			result->messages -= more < result->messages ? more : result->messages;
-			duplicate += more;
-		}
-		result->duplicate += duplicate;
-		result->lost += sent + duplicate - came;
+		count_tally(result, &end->peer_tally);
+		if (end->receives)
+			count_stream(run, result, &peers);
 	}
 }
 
 static void result_costs(const struct run *run, struct result *result)
 {
-	uint64_t busy = 0, doorbells = 0, first = UINT64_MAX;
+	uint64_t busy = 0, doorbells = 0, sent = 0;
 
-	for (int i = 0; i < run->n_sides; i++) {
-		const struct side *side = &run->sides[i];
-
-		busy += side->stop.busy_cycles - side->start.busy_cycles;
-		if (side->first_ns && side->first_ns < first)
-			first = side->first_ns;
-	}
-	for (int i = 0; i < run->n_ends; i++)
+	for (int i = 0; i < run->n_sides; i++)
+		busy += run->sides[i].stop.busy_cycles - run->sides[i].start.busy_cycles;
+	for (int i = 0; i < run->n_ends; i++) {
 		doorbells += run->ends[i].stats.tx_doorbells;
+		sent += run->ends[i].stats.tx_messages;
+	}
 	result->msg_rate = ratio((double)result->messages, result->seconds);
 	result->gbit_rate = result->msg_rate * (double)run->conf.size * 8 / 1e9;
 	result->cycles_per_message = ratio((double)busy, (double)result->messages);
-	result->burst = ratio((double)result->sent, (double)doorbells);
-	result->first_message_seconds = first == UINT64_MAX || first < cmd_started_ns
-		? -1
-		: (double)(first - cmd_started_ns) / 1e9;
+	result->burst = ratio((double)sent, (double)doorbells);
 	result->max_rss_bytes = max_rss();
 }
 
-void result_take(const struct run *run, struct result *result)
+/* Ends of this process have told by now what they tell one another. */
+static void learn_tallies(struct run *run)
+{
+	for (int i = 0; i < run->n_ends; i++)
+		if (run->ends[i].peer)
+			run->ends[i].peer_tally = run->ends[i].peer->tally;
+}
+
+void result_take(struct run *run, struct result *result)
 {
 	*result = (struct result){0};
+	learn_tallies(run);
 	result_window(run, result);
 	result_losses(run, result);
 	result_costs(run, result);
@@ -202,7 +301,7 @@ static bool checks_corrupt(const struct run *run)
 
 static bool checks_order(const struct run *run)
 {
-	return run->conf.verify && run->conf.op == OP_SEND;
+	return run->conf.verify && op_sees_order((enum msg_op)run->conf.op);
 }
 
 /* ---- one worker's ---- */
@@ -212,21 +311,37 @@ struct side_result {
 	double msg_rate, busy_share, cycles_per_message, burst;
 };
 
-/* What a worker's rate is of: what came to it; where it only sends, what it sent; where it is only
- * written to, what its peer wrote. */
+/* What has completed of the peers' operations, of those that a side is only the target of. */
+static uint64_t side_target_of(const struct side *side)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < side->n_ends; i++)
+		sum += side->ends[i].receives ? side->ends[i].peer_tally.completed : 0;
+	return sum;
+}
+
+/* What a worker's rate is of: what it counts; where it only sends, what it sent; where it is only a
+ * target, what its peers did there, as much of it as was in the window. */
 static uint64_t side_share(const struct run *run, const struct side *side)
 {
-	uint64_t sent = 0;
+	uint64_t sum = 0;
 
 	if (side_counts(run, side))
 		return side_messages(run, side);
-	if (run->conf.op == OP_WRITE)
+	if (!received(run) && side->ends[0].peer)
 		return side_messages(run, side->ends[0].peer->side);
+	if (!received(run)) {
+		for (int i = 0; i < run->n_sides; i++)
+			sum += side_target_of(&run->sides[i]);
+		return (uint64_t)(ratio((double)side_target_of(side), (double)sum) *
+			(double)run->other->messages);
+	}
 	if (!run->conf.iters)
 		return side->stop.sent - side->start.sent;
 	for (int i = 0; i < side->n_ends; i++)
-		sent += side->ends[i].sent - side->ends[i].warm;
-	return sent;
+		sum += side->ends[i].sent - side->ends[i].warm;
+	return sum;
 }
 
 /* All in the run's window, so that the workers' figures add up to the run's. */
@@ -244,7 +359,7 @@ static void side_result(
 		result->sent += end->sent;
 		if (end->receives)
 			result->received +=
-				run->conf.op == OP_WRITE ? end->peer->completed : end->received;
+				received(run) ? end->tally.received : end->peer_tally.completed;
 		doorbells += end->stats.tx_doorbells;
 		bursts += end->receive_bursts;
 	}
@@ -314,9 +429,10 @@ void result_print(const struct run *run, const struct result *result)
 {
 	char device[64];
 
-	printf("rc %s of %lld bytes on %s, driver %s\n\n",
-		run->conf.op == OP_WRITE ? "write" : "send", (long long)run->conf.size,
-		device_text(run, device), run->port_info.driver);
+	printf("%s %s of %lld bytes on %s, driver %s%s%s\n\n", connection_name(run), op_name(run),
+		(long long)run->conf.size, device_text(run, device), run->port_info.driver,
+		run->other ? ", to " : "",
+		run->other && run->other->session ? vbn_session_peer(run->other->session) : "");
 	printf("%-7s %5s %5s %14s %14s %10s %8s %11s %6s %6s\n", "worker", "core", "node", "sent",
 		"received", "msg/s", "Gbit/s", "cycles/msg", "burst", "busy");
 	for (int i = 0; i < run->n_sides; i++)
@@ -419,11 +535,10 @@ static void set_counts(const struct run *run, json_t *root, const struct result 
 json_t *result_json(const struct run *run, const struct result *result)
 {
 	json_t *root = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "tool",
-		"msgrate", "version", vbn_version(), "role", "both", "driver",
+		"msgrate", "version", vbn_version(), "role", role(run), "driver",
 		run->port_info.driver, "device", run->port_info.name, "requested_device",
-		run->requested_device, "connection", "rc", "op",
-		run->conf.op == OP_WRITE ? "write" : "send", "size", (json_int_t)run->conf.size,
-		"seconds", json_number(result->seconds));
+		run->requested_device, "connection", connection_name(run), "op", op_name(run),
+		"size", (json_int_t)run->conf.size, "seconds", json_number(result->seconds));
 
 	if (!root)
 		return NULL;

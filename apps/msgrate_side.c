@@ -2,53 +2,47 @@
 #include "msgrate.h"
 
 #include <sched.h>
-#include <stdlib.h>
 
 #define SETUP_TIMEOUT (20 * SECOND)
+#define PEER_TIMEOUT  (60 * SECOND) /* the monitor ends it, where the other process is lost */
 /* A drain is over when nothing came for so long; who has sent a signal waits no second for it. */
 #define QUIET         SECOND
 #define QUIET_HASTY   (SECOND / 10)
-#define MIN_DEPTH     16 /* of the ring that a one-way end does not use */
+#define UD_HEADROOM   64 /* where a datagram's network header goes, instead of being copied away */
 
 /* ---- set-up, on the worker's thread ---- */
 
-/* Depths of an end's rings: a direction that it has not gets the least there is. */
-static uint32_t tx_depth(const struct run *run, const struct end *end)
-{
-	return end->sends || run->conf.tx_depth < MIN_DEPTH ? (uint32_t)run->conf.tx_depth
-							    : MIN_DEPTH;
-}
-
-static uint32_t rx_depth(const struct run *run, const struct end *end)
-{
-	bool used = end->receives && run->conf.op == OP_SEND;
-
-	return used || run->conf.rx_depth < MIN_DEPTH ? (uint32_t)run->conf.rx_depth : MIN_DEPTH;
-}
-
-/* Every sending end may have its ring full and a burst in hand; of received bursts there is one in
- * hand at a time. */
-static int create_pools(struct side *side)
+/* Every sending end may have its ring full and a burst in hand, each that gives credits a ring of
+ * them; of received bursts there is one in hand at a time. */
+static void size_pools(const struct side *side, struct vbn_pool_conf *tx, struct vbn_pool_conf *rx)
 {
 	const struct msgrate_options *conf = &side->run->conf;
-	bool receives = false;
-	uint32_t size = conf->size < 64 ? 64 : (uint32_t)conf->size;
+	bool used = false;
+
+	for (int i = 0; i < side->n_ends; i++) {
+		const struct end *end = &side->ends[i];
+
+		if (end->sends || side->run->other)
+			tx->n_bufs += end_tx_depth(side->run, end) + (uint32_t)conf->post_list;
+		used |= end->receives;
+		rx->n_bufs += end_rx_depth(side->run, end);
+	}
+	rx->n_bufs += conf->rx_depth < RECEIVE_BURST ? (uint32_t)conf->rx_depth : RECEIVE_BURST;
+	if (!used || (conf->op != OP_SEND && conf->op != OP_SEND_IMM))
+		rx->data_size = 64;
+	if (conf->connection == VBN_UD)
+		rx->headroom = (struct vbn_num)VBN_NUM(UD_HEADROOM);
+}
+
+static int create_pools(struct side *side)
+{
+	uint32_t size = side->run->conf.size < 64 ? 64 : (uint32_t)side->run->conf.size;
 	struct vbn_pool_conf tx = {.data_size = size, .name = "msgrate tx"};
 	struct vbn_pool_conf rx = {.data_size = size, .name = "msgrate rx"};
 	struct vbn_zone_conf zone = {.name = "msgrate"};
 	int err;
 
-	for (int i = 0; i < side->n_ends; i++) {
-		const struct end *end = &side->ends[i];
-
-		if (end->sends)
-			tx.n_bufs += tx_depth(side->run, end) + (uint32_t)conf->post_list;
-		receives |= end->receives;
-		rx.n_bufs += rx_depth(side->run, end);
-	}
-	rx.n_bufs += conf->rx_depth < RECEIVE_BURST ? (uint32_t)conf->rx_depth : RECEIVE_BURST;
-	if (!receives || conf->op != OP_SEND)
-		rx.data_size = 64;
+	size_pools(side, &tx, &rx);
 	zone.size = vbn_pool_footprint(&rx) + (tx.n_bufs ? vbn_pool_footprint(&tx) : 0);
 	err = vbn_zone_create(&zone, &side->zone);
 	tx.zone = rx.zone = side->zone;
@@ -59,107 +53,21 @@ static int create_pools(struct side *side)
 	return err;
 }
 
-static size_t slot_size(const struct run *run)
-{
-	size_t size = (size_t)run->conf.size;
-
-	return size ? (size + 63) & ~(size_t)63 : 64;
-}
-
-/* Where the peer's writes go: a slot for each that can be in flight. */
-static int create_slots(struct end *end)
-{
-	const struct run *run = end->side->run;
-	struct vbn_export_conf conf = {
-		.size = slot_size(run) * (size_t)run->conf.tx_depth, .access = VBN_REMOTE_WRITE};
-
-	if (!end->receives || run->conf.op != OP_WRITE)
-		return 0;
-	return vbn_export_create(run->port, &conf, &end->slots);
-}
-
-static int create_queue(struct end *end)
-{
-	struct run *run = end->side->run;
-	const struct msgrate_options *options = &run->conf;
-	struct vbn_queue_conf conf = {
-		.transport = VBN_RC,
-		.tx_depth = tx_depth(run, end),
-		.rx_depth = rx_depth(run, end),
-		.inline_size = {(uint32_t)options->inline_size, options->inline_given},
-		.rx_pool = end->side->rx_pool,
-		.tx_pool = end->side->tx_pool,
-		.remote_access = options->op == OP_WRITE && end->receives ? VBN_REMOTE_WRITE : 0,
-		.context = end,
-	};
-	int err;
-
-	conf.cq_mod = (uint32_t)options->cq_mod;
-	if (conf.cq_mod > conf.tx_depth)
-		conf.cq_mod = conf.tx_depth;
-	err = vbn_queue_create(end->side->worker, run->port, &conf, &end->queue);
-	if (err)
-		return err;
-	vbn_queue_address(end->queue, &end->address);
-	__atomic_fetch_add(&run->n_made, 1, __ATOMIC_RELAXED);
-	return 0;
-}
-
-static int create_end(struct end *end)
-{
-	struct run *run = end->side->run;
-	const struct msgrate_options *conf = &run->conf;
-	int err;
-
-	end->limit = UINT64_MAX;
-	end->shut_at = UINT64_MAX;
-	end->slot_mask = (uint32_t)conf->tx_depth - 1;
-	end->held = calloc((size_t)conf->post_list, sizeof(struct vbn_buf *));
-	if (!end->held)
-		return -ENOMEM;
-	err = track_init(&end->track, (uint64_t)(conf->tx_depth + conf->rx_depth));
-	if (!err)
-		err = create_slots(end);
-	return err ? err : create_queue(end);
-}
-
 static int create_ends(struct side *side)
 {
 	int err = 0;
 
 	for (int i = 0; i < side->n_ends && !err; i++)
-		err = vbn_worker_stopping(side->worker) ? -ECANCELED : create_end(&side->ends[i]);
+		err = vbn_worker_stopping(side->worker) ? -ECANCELED : end_create(&side->ends[i]);
 	return err;
-}
-
-/* The remote of each slot, and those of the first ones again: a burst from any slot is one piece of
- * the array. */
-static int learn_slots(struct end *end)
-{
-	const struct run *run = end->side->run;
-	size_t n = (size_t)run->conf.tx_depth, more = (size_t)run->conf.post_list;
-
-	if (!end->sends || run->conf.op != OP_WRITE)
-		return 0;
-	end->remotes = calloc(n + more, sizeof(*end->remotes));
-	if (!end->remotes)
-		return -ENOMEM;
-	for (size_t i = 0; i < n + more; i++)
-		end->remotes[i] = vbn_export_remote(end->peer->slots, i % n * slot_size(run));
-	return 0;
 }
 
 static int connect_ends(struct side *side)
 {
 	int err = 0;
 
-	for (int i = 0; i < side->n_ends && !err; i++) {
-		struct end *end = &side->ends[i];
-
-		err = vbn_queue_connect(end->queue, &end->peer->address);
-		if (!err)
-			err = learn_slots(end);
-	}
+	for (int i = 0; i < side->n_ends && !err; i++)
+		err = end_connect(&side->ends[i]);
 	return err;
 }
 
@@ -211,18 +119,25 @@ static void note_modes(struct side *side)
 	note_queue_modes(&side->ends[side->n_ends - 1], who);
 }
 
+/* Credits come in where messages do: so a window leaves them room. */
 static void set_pace_and_window(struct side *side)
 {
 	const struct run *run = side->run;
+	int64_t most = run->conf.post_list;
 
-	side->least_room = run->conf.rx_depth / 2 < run->conf.post_list ? run->conf.rx_depth / 2
-									: run->conf.post_list;
+	side->window = run->conf.rx_depth;
+	if (run->other && run->conf.bidirectional && side->window > 1)
+		side->window /= 2;
+	side->credit_step = side->window < 4 ? 1 : (uint64_t)side->window / 4;
+	side->least_room = side->window / 2 < most ? side->window / 2 : most;
 	if (!side->least_room)
 		side->least_room = 1;
 	side->unfinished = 0;
 	for (int i = 0; i < side->n_ends; i++)
 		side->unfinished += side->ends[i].sends;
-	side->pace_per_ns = (double)run->conf.rate / 1e9 * side->unfinished / run->n_senders;
+	side->pace_per_ns = run->n_senders
+		? (double)run->conf.rate / 1e9 * side->unfinished / run->n_senders
+		: 0;
 	side->pace_start = now_ns();
 }
 
@@ -234,18 +149,8 @@ static void side_destroy(struct side *side)
 	pthread_mutex_lock(&run->lock);
 	side->over = true;
 	pthread_mutex_unlock(&run->lock);
-	for (int i = 0; i < side->n_ends; i++) {
-		struct end *end = &side->ends[i];
-
-		if (end->n_held)
-			vbn_buf_free(end->held + end->first_held, end->n_held);
-		vbn_queue_destroy(end->queue);
-		vbn_export_destroy(end->slots);
-		free(end->remotes);
-		free(end->held);
-		free(end->track.seen);
-		end->n_held = 0;
-	}
+	for (int i = 0; i < side->n_ends; i++)
+		end_destroy(&side->ends[i]);
 	vbn_pool_destroy(side->tx_pool);
 	vbn_pool_destroy(side->rx_pool);
 	vbn_zone_destroy(side->zone);
@@ -255,10 +160,12 @@ static void side_destroy(struct side *side)
 
 static bool all_came(const struct side *side)
 {
-	for (int i = 0; i < side->n_ends; i++) {
+	bool received = op_is_received((enum msg_op)side->run->conf.op);
+
+	for (int i = 0; i < side->n_ends && received; i++) {
 		const struct end *end = &side->ends[i];
 
-		if (end->receives && end->received < load_once(&end->peer->sent))
+		if (end->receives && end->received < end_sent_by_peer(end))
 			return false;
 	}
 	return true;
@@ -268,17 +175,15 @@ static bool all_came(const struct side *side)
  */
 static void drain(struct side *side)
 {
-	const struct run *run = side->run;
+	const struct other *other = side->run->other;
 	uint64_t last = now_ns();
 
-	while (!(all_arrived(run, STAGE_STOPPED) && (run->conf.op == OP_WRITE || all_came(side)))) {
-		int did = 0;
+	while (!(all_arrived(side->run, STAGE_STOPPED) && all_came(side))) {
+		bool hasty = stop_signal() || (other && load_once(&other->lost));
 
-		for (int i = 0; i < side->n_ends; i++)
-			did += end_receive(&side->ends[i]);
-		if (did)
+		if (side_receive(side))
 			side->last_ns = last = now_ns();
-		else if (now_ns() - last > (stop_signal() ? QUIET_HASTY : QUIET))
+		else if (now_ns() - last > (hasty ? QUIET_HASTY : QUIET))
 			break;
 		else
 			sched_yield();
@@ -294,32 +199,22 @@ static void count_drained(struct side *side)
 	side->stop.ns = side->last_ns > stopped ? side->last_ns : stopped;
 }
 
-/* --verify of writes: each slot must hold the last message that went there. Those that writes which
- * never completed may have changed are left out; these are counted as lost. */
-static void scan_slots(struct end *end)
+/* No queue goes before its peer has all that it sends, and no memory before it was looked at. */
+static void part(struct side *side)
 {
-	const struct run *run = end->side->run;
-	uint64_t sent = end->peer->sent, n = (uint64_t)run->conf.tx_depth;
-	const uint8_t *base = end->slots ? vbn_export_addr(end->slots) : NULL;
+	struct run *run = side->run;
+	int err = meet(run, STAGE_DRAINED, SECOND / 4);
 
-	for (uint64_t i = sent > n ? sent - n : 0; base && i < end->peer->completed; i++) {
-		const uint8_t *slot = base + i % n * slot_size(run);
-		uint64_t sequence;
+	if (run->other)
+		err = meet(run, STAGE_PARTED, PEER_TIMEOUT);
+	for (int i = 0; i < side->n_ends && !err; i++) {
+		struct end *end = &side->ends[i];
 
-		if (!pattern_check(slot, (size_t)run->conf.size, end->peer->stream, &sequence) ||
-			sequence != i)
-			end->track.corrupt++;
+		if (end->peer)
+			end->peer_tally = end->peer->tally;
+		end_scan(end);
 	}
-}
-
-static void note_end(struct end *end)
-{
-	vbn_queue_stats(end->queue, &end->stats);
-	snprintf(end->error, sizeof(end->error), "%s", vbn_queue_error(end->queue));
-	if (*end->error)
-		end->failed = true;
-	if (end->side->run->conf.op == OP_WRITE && end->sends)
-		end->completed = end->stats.tx_done < end->sent ? end->stats.tx_done : end->sent;
+	arrive(run, STAGE_SCANNED);
 }
 
 static void side_exit(struct vbn_worker *worker, void *arg)
@@ -330,17 +225,15 @@ static void side_exit(struct vbn_worker *worker, void *arg)
 	(void)worker;
 	if (!side->stop.ns)
 		mark_take(side, &side->stop);
+	store_once(&side->quiet, true);
 	arrive(run, STAGE_STOPPED);
 	drain(side);
 	if (run->conf.iters)
 		count_drained(side);
 	for (int i = 0; i < side->n_ends; i++)
-		note_end(&side->ends[i]);
-	/* No queue goes before its peer has all that it sends. */
+		end_note(&side->ends[i]);
 	arrive(run, STAGE_DRAINED);
-	if (!meet(run, STAGE_DRAINED, SECOND / 4) && run->conf.verify && run->conf.op == OP_WRITE)
-		for (int i = 0; i < side->n_ends; i++)
-			scan_slots(&side->ends[i]);
+	part(side);
 	side_destroy(side);
 }
 
@@ -355,6 +248,8 @@ static int set_up(struct side *side)
 		return err;
 	arrive(run, STAGE_ADDRESS);
 	err = meet(run, STAGE_ADDRESS, SETUP_TIMEOUT);
+	if (!err && run->other)
+		err = meet(run, STAGE_PEERED, PEER_TIMEOUT);
 	if (!err)
 		err = connect_ends(side);
 	if (!err)
@@ -375,6 +270,7 @@ int side_setup(struct vbn_worker *worker, void *arg)
 	pthread_mutex_lock(&run->lock);
 	side->worker = worker;
 	pthread_mutex_unlock(&run->lock);
+	side->phase = PHASE_HOLD;
 	set_pace_and_window(side);
 	if (stop_signal())
 		vbn_stop(); /* it came before there was a run to stop */

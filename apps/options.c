@@ -26,7 +26,8 @@ static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
 static const struct unit *units_of(enum value value)
 {
 	switch (value) {
-	case VALUE_SIZE: return size_units;
+	case VALUE_SIZE:
+	case VALUE_RANGE: return size_units;
 	case VALUE_TIME: return time_units;
 	case VALUE_POW2: return no_units;
 	default: return count_units;
@@ -102,6 +103,9 @@ static void describe(const struct option *option, char *text, size_t size)
 	else if (option->value == VALUE_SIZE)
 		kind = "a size", units = " (KiB, MiB, GiB are units; bytes when bare)",
 		large = true;
+	else if (option->value == VALUE_RANGE)
+		kind = "a size, or two with a dash between,",
+		units = " (KiB, MiB, GiB are units; bytes when bare)", large = true;
 	else if (option->value == VALUE_TIME)
 		kind = "a time", units = " (us, ms, s are units; seconds when bare)";
 	format_value(option, option->low, low, sizeof(low));
@@ -149,6 +153,28 @@ static int take_number(
 	return why ? bad_value(option, called, text, why) : 0;
 }
 
+/* "A", which is also its end, or "A-B". */
+static int take_range(
+	const struct option *option, const char *called, const char *text, int64_t *values)
+{
+	const char *dash = strchr(text, '-'), *why = NULL;
+	char first[32];
+	int status;
+
+	if (!dash || dash == text) {
+		status = take_number(option, called, text, values);
+		values[1] = values[0];
+		return status;
+	}
+	snprintf(first, sizeof(first), "%.*s", (int)(dash - text), text);
+	status = take_number(option, called, first, &values[0]);
+	if (!status)
+		status = take_number(option, called, dash + 1, &values[1]);
+	if (!status && values[1] < values[0])
+		why = "it ends before it begins";
+	return why ? bad_value(option, called, text, why) : status;
+}
+
 int option_take(const struct option *option, const char *called, const char *text, void *conf)
 {
 	void *place = (char *)conf + option->offset;
@@ -159,6 +185,7 @@ int option_take(const struct option *option, const char *called, const char *tex
 		*(const char **)place = text;
 		return *text ? 0 : usage_error("%s cannot be empty: give %s", called, option->arg);
 	case VALUE_WORD: return take_word(option, called, text, place);
+	case VALUE_RANGE: return take_range(option, called, text, place);
 	default: return take_number(option, called, text, place);
 	}
 }

@@ -90,6 +90,11 @@ void say_live(const char *fmt, ...)
 
 int streams_open(void)
 {
+	/* What a help text or a table takes, so that the end knows why it could not be written. */
+	static char buffer[1 << 16];
+
+	if (!isatty(STDOUT_FILENO))
+		setvbuf(stdout, buffer, _IOFBF, sizeof(buffer));
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
 		if (fcntl(fd, F_GETFD) >= 0)
 			continue;

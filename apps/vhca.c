@@ -27,6 +27,10 @@ static const struct option options[] = {
 		"Gbit/s of each port: 10, 25, 40, 50, 100 (100, and 25\nof a connectx4lx)"},
 	{"strict", "MODE", VALUE_WORD, VALUE(strict), 0, 0, "report error abort",
 		"what a breach of the device's contract does besides what\nthe device would do: report, error, abort (report)"},
+	{"trap", NULL, VALUE_FLAG, VALUE(trap), 0, 0, NULL,
+		"look at each store to a UAR page by itself, at some\nmicroseconds each; x86-64"},
+	{"idle", "MODE", VALUE_WORD, VALUE(idle), 0, 0, "doze nap",
+		"how the emulator waits for work: doze, until a store to\na UAR page wakes it, where the kernel has userfaultfd;\nnap, a millisecond at a time (doze)"},
 	{"fault", "SPEC", VALUE_TEXT, VALUE(fault), 0, 0, NULL,
 		"misbehave; a comma list of those below"},
 	{"seed", "N", VALUE_COUNT, VALUE(seed), 0, INT64_MAX, NULL,
@@ -104,6 +108,16 @@ const char *vhca_called(const struct vhca_options *conf, const char *option, cha
 	return text;
 }
 
+/* Of an option without a value the variable is 1 or 0, and 0 as if it were not there. */
+static int take_flag(struct vhca_options *conf, size_t i, const char *called, const char *text)
+{
+	if (strcmp(text, "0") && strcmp(text, "1"))
+		return usage_error(
+			"%s cannot be \"%.80s\": it says yes or no; give 1 or 0", called, text);
+	*(bool *)((char *)conf + options[i].offset) = *text == '1';
+	return 0;
+}
+
 /* Takes the variables whose options are not given, so that a bad one is told as a bad option is:
  * the emulator itself would only warn, and run as something else. */
 static int take_variables(struct vhca_options *conf, uint64_t *given)
@@ -120,8 +134,10 @@ static int take_variables(struct vhca_options *conf, uint64_t *given)
 			continue;
 		conf->inherited |= 1ull << i;
 		*given |= 1ull << i;
-		status = option_take(
-			&options[i], vhca_called(conf, options[i].name, called), text, conf);
+		vhca_called(conf, options[i].name, called);
+		status = options[i].value == VALUE_FLAG
+			? take_flag(conf, i, called, text)
+			: option_take(&options[i], called, text, conf);
 	}
 	return status;
 }
@@ -159,6 +175,8 @@ static int set_variable(const struct option *option, const void *conf)
 	variable_name(option->name, name);
 	if (option->value == VALUE_TEXT)
 		value = *(const char *const *)place;
+	else if (option->value == VALUE_FLAG)
+		snprintf(text, sizeof(text), "%d", *(const bool *)place);
 	else if (option->value == VALUE_WORD)
 		word_at(option->words, *(const int64_t *)place, text, sizeof(text));
 	else

@@ -236,6 +236,15 @@ static void print_device(const json_t *device)
 	print_counts("    wire ", json_object_get(device, "wire_counters"));
 }
 
+static void print_idle(const json_t *idle)
+{
+	if (json_object_get(idle, "why"))
+		printf("  idle: %s, not %s: %s\n", text(idle, "is"), text(idle, "asked"),
+			text(idle, "why"));
+	else if (idle)
+		printf("  idle: %s\n", text(idle, "is"));
+}
+
 static void print_process(const json_t *process)
 {
 	size_t at;
@@ -243,6 +252,7 @@ static void print_process(const json_t *process)
 
 	printf("process %lld: %s\n", number(process, "pid"), text(process, "command"));
 	json_array_foreach(json_object_get(process, "devices"), at, device) print_device(device);
+	print_idle(json_object_get(process, "idle"));
 	print_counts("  rules broken: ", json_object_get(process, "rules"));
 }
 

@@ -97,16 +97,29 @@ class Options(CommandTest):
         self.refused("vhca", "--fly", "--", "true", words=["--fly", "unknown"])
 
     def test_no_abbreviations(self):
-        """--connect is to come: it must not be taken for --connection."""
-        self.refused("msgrate", "--connect", "[::1]:4000", words=["--connect ", "unknown"])
         self.refused("msgrate", "--dur", "1", words=["--dur ", "unknown"])
+        self.refused("msgrate", "--connec", "[::1]:4000", words=["--connec ", "unknown"])
 
-    def test_not_yet(self):
-        for option in ("--listen", "--report", "--allow-loss", "--keep"):
-            self.refused("msgrate", option, words=[option, "unknown"])
-        self.refused("msgrate", "--connection", "ud", words=["--connection", '"ud"', "rc"])
-        self.refused("msgrate", "--op", "read", words=["--op", '"read"', "send or write"])
-        self.refused("msgrate", "--size", "64-4096", words=["--size", '"64-4096"'])
+    def test_sizes(self):
+        for size, word in (("4096-64", "ends before it begins"), ("64-", "not a number"), ("64-x", "not a number"),
+                           ("1-2-3", "unit"), ("-64", "too small")):
+            self.refused("msgrate", "--size", size, words=["--size", word])
+
+    def test_operations(self):
+        """What a transport has not is refused with what has it."""
+        for connection, op, word in (("ud", "write", "only sent"), ("ud", "read", "only sent"), ("uc", "read", "--connection rc"),
+                                     ("uc", "fetch-add", "--connection rc")):
+            self.refused("msgrate", "--connection", connection, "--op", op, words=["contradict", word])
+        self.refused("msgrate", "--op", "cmp-swap", "--size", "16", words=["--size", "8 bytes"])
+        self.refused("msgrate", "--allow-loss", words=["--allow-loss", "uc and ud"])
+        self.refused("msgrate", "--connection", "xrc", words=["--connection", '"xrc"', "rc or uc or ud"])
+
+    def test_roles(self):
+        self.refused("msgrate", "--listen", ":1", "--connect", ":1", words=["--listen", "--connect", "contradict"])
+        self.refused("msgrate", "--listen", ":1", "--one-worker", words=["--one-worker", "contradict"])
+        self.refused("msgrate", "--keep", words=["--keep", "--listen"])
+        for option in (["--op", "send"], ["--size", "64"], ["--duration", "1"], ["--verify"]):
+            self.refused("msgrate", "--listen", ":1", *option, words=["--listen", option[0], "connects decides"])
 
     def test_values(self):
         self.refused("msgrate", "--queues", words=["--queues", "no value"])
