@@ -1,6 +1,7 @@
 /* device.c - devices, their port and GIDs, and the contexts that programs open on them */
 
 #include "vhca/device.h"
+#include "vhca/doze.h"
 #include "vhca/pcap.h"
 #include "vhca/trace.h"
 
@@ -228,6 +229,7 @@ void vhca_lock(struct vhca_device *device)
 void vhca_unlock(struct vhca_device *device)
 {
 	pthread_mutex_unlock(&device->lock);
+	vhca_doze_wake();
 }
 
 /* ---- contexts ---- */
@@ -292,6 +294,7 @@ int vhca_context_create(struct vhca_device *device, int memfd, struct vhca_conte
 	vhca_lock(device);
 	context->next = device->contexts;
 	device->contexts = context;
+	vhca_doze_pages_changed();
 	vhca_unlock(device);
 	*result = context;
 	return 0;
@@ -333,6 +336,7 @@ void vhca_context_destroy(struct vhca_context *context)
 		}
 	}
 	vhca_events_destroy(context->async);
+	vhca_doze_pages_changed();
 	vhca_unlock(device);
 	vhca_engine_stop();
 	munmap(context->bar, VHCA_BAR_SIZE);

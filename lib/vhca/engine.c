@@ -6,6 +6,7 @@
  */
 
 #include "vhca/device.h"
+#include "vhca/doze.h"
 #include "vhca/guard.h"
 
 #include <poll.h>
@@ -26,11 +27,16 @@ enum {
 	CONTENDED_SPIN_NS = 15 * 1000, /* ... where others want it: the pause between two bursts */
 	CONTENDED_NS = 60 * 1000, /* a yield that took so long: others want the core, so sleeping
 				     wakes up sooner */
+	CONTENDED_FOR_NS = 50 * 1000 * 1000,
+	STORE_NS = 1000 * 1000, /* the store that ended a doze is awaited like that, ... */
+	STORE_NAP_NS = 100 * 1000,
 	FIRST_NAP_NS = 10 * 1000,
 	LAST_NAP_NS = 950 * 1000,   /* with what waking takes, within a millisecond */
-	IDLE_NS = 20 * 1000 * 1000, /* naps stay short while there was work so recently */
+	IDLE_NS = 20 * 1000 * 1000, /* naps stay short, and no doze begins, while there was work so
+				       recently */
 	TURN_NS = 100 * 1000,
 	RECENT_NAP_NS = 50 * 1000,
+	LONGEST_NS = 1000 * 1000 * 1000,
 	WATCHES_PER_S = 1, /* for records whose doorbell does not come */
 };
 
@@ -47,12 +53,12 @@ static struct {
 				 */
 	uint64_t last_clock_page;
 	uint64_t last_watch;
-	bool watch;                                /* in this sweep */
-	uint64_t n_sweeps;                         /* under the lock of any device */
-	struct vhca_wire *wires[VHCA_MAX_DEVICES]; /* that something can come in by */
-	struct pollfd inputs[VHCA_MAX_DEVICES];
+	bool watch;                                 /* in this sweep */
+	uint64_t n_sweeps;                          /* under the lock of any device */
+	struct vhca_wire *wires[VHCA_MAX_DEVICES];  /* that something can come in by */
+	struct pollfd inputs[VHCA_MAX_DEVICES + 1]; /* one place more for the end of a doze */
 	nfds_t n_inputs;
-	bool nothing_in; /* the last doze ended without any of them: one sweep need not look */
+	bool nothing_in; /* the last sleep ended without any of them: one sweep need not look */
 } engine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Core clock ticks are cycles scaled by a 64.64 factor. */
@@ -94,7 +100,7 @@ uint64_t vhca_deadline(uint64_t ns)
 {
 	uint64_t deadline = clock_cycles() + cycles_of(ns);
 
-	engine.next_deadline = min(engine.next_deadline, deadline);
+	store_once(&engine.next_deadline, min(engine.next_deadline, deadline));
 	return deadline;
 }
 
@@ -228,7 +234,7 @@ static unsigned int sweep_timers(int n_devices, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
-	engine.next_deadline = UINT64_MAX; /* what is set meanwhile counts as well */
+	store_once(&engine.next_deadline, UINT64_MAX); /* what is set meanwhile counts as well */
 	for (int i = 0; i < n_devices; i++) {
 		struct vhca_wire *wire = vhca_device(i)->wire;
 
@@ -238,7 +244,7 @@ static unsigned int sweep_timers(int n_devices, uint64_t now)
 		if (wire->ops->timers)
 			wire->ops->timers(wire, now, &next);
 	}
-	engine.next_deadline = min(engine.next_deadline, next);
+	store_once(&engine.next_deadline, min(engine.next_deadline, next));
 	return 1;
 }
 
@@ -325,17 +331,24 @@ static void nap(uint64_t ns)
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
 }
 
-/* The engine's nap also ends when something comes in from outside. */
-static void doze(uint64_t ns)
+/* The engine's sleep also ends when something comes in from outside, and, if `fd` is one, by that:
+ * true. */
+static bool sleep_for(uint64_t ns, int fd)
 {
-	struct timespec time = {.tv_nsec = (long)ns};
+	struct timespec time = {
+		.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+	struct pollfd *last = &engine.inputs[engine.n_inputs];
+	int n;
 
 	for (nfds_t i = 0; i < engine.n_inputs; i++) {
 		struct vhca_wire *wire = engine.wires[i];
 
 		engine.inputs[i].fd = wire->held ? -1 : wire->fd;
 	}
-	engine.nothing_in = !ppoll(engine.inputs, engine.n_inputs, &time, NULL);
+	*last = (struct pollfd){.fd = fd, .events = POLLIN};
+	n = ppoll(engine.inputs, engine.n_inputs + (fd >= 0), &time, NULL);
+	engine.nothing_in = !n;
+	return n > 0 && last->revents;
 }
 
 static void find_inputs(int n_devices)
@@ -374,50 +387,75 @@ void vhca_engine_settle(struct vhca_device *device)
 struct idle {
 	uint64_t since; /* ns, of the last sweep that found work */
 	uint64_t nap;
-	uint64_t contended; /* ns, when a yield last took long */
+	uint64_t contended_until; /* ns: others want the core */
 };
 
+/* Until when the core counts as contended; 0: it is not. */
 static uint64_t yield(uint64_t now)
 {
 	uint64_t after;
 
 	sched_yield();
 	after = clock_ns();
-	return after - now > CONTENDED_NS ? after : 0;
+	return after - now > CONTENDED_NS ? after + CONTENDED_FOR_NS : 0;
 }
 
-/* How long until a timer, at most `ns`. */
-static uint64_t until_deadline(uint64_t ns)
+/* How long until then, at most `ns`. */
+static uint64_t until(uint64_t deadline, uint64_t ns)
 {
 	uint64_t now = clock_cycles(), left;
 
-	if (engine.next_deadline == UINT64_MAX)
+	if (deadline == UINT64_MAX)
 		return ns;
-	left = engine.next_deadline > now ? engine.next_deadline - now : 0;
+	left = deadline > now ? deadline - now : 0;
 	left = (uint64_t)((unsigned __int128)left * 1000000000u / engine.hz);
 	return min(ns, left);
 }
 
-/* Nothing was found: spin, then yield, then naps that grow, so that an idle device costs little and
- * still answers within a millisecond. Where busy threads want the core, yielding may take
+/* The program's thread goes on with its store only now, perhaps on this core. So a short look, and a
+ * nap: one that has slept for long enough, and run for a short time, gets the core back at once. */
+static void await_store(struct idle *state)
+{
+	state->since = clock_ns();
+	state->contended_until = state->since + STORE_NS;
+	state->nap = STORE_NAP_NS;
+}
+
+/* Sleeps until the program rings, calls or reads the clock; false where that cannot be had. What
+ * only waits for its time lets the next doze begin at once. */
+static bool doze(struct idle *state, int n_devices)
+{
+	uint64_t watch = engine.last_watch + engine.hz / WATCHES_PER_S;
+
+	if (!vhca_doze_begin(n_devices))
+		return false;
+	if (!load_acquire(&engine.stop) &&
+		sleep_for(until(load_once(&engine.next_deadline), until(watch, LONGEST_NS)),
+			vhca_doze_fd()))
+		await_store(state);
+	vhca_doze_end();
+	return true;
+}
+
+/* Nothing was found: spin, then yield, then naps that grow, then a doze, or naps without end that
+ * still answer within a millisecond. Where busy threads want the core, yielding may take
  * milliseconds: sleep early instead. */
-static void idle(struct idle *state)
+static void idle(struct idle *state, int n_devices)
 {
 	uint64_t now = clock_ns(), idle_ns = now - state->since;
-	bool contended = now - state->contended < 50 * 1000 * 1000;
+	bool contended = now < state->contended_until;
 
 	if (idle_ns < (contended ? CONTENDED_SPIN_NS : SPIN_NS)) {
 		cpu_relax();
 		return;
 	}
 	if (idle_ns < SPIN_NS + YIELD_NS && !contended) {
-		uint64_t late = yield(now);
-
-		if (late)
-			state->contended = late;
+		state->contended_until = yield(now);
 		return;
 	}
-	doze(until_deadline(state->nap));
+	if (idle_ns >= IDLE_NS && doze(state, n_devices))
+		return;
+	sleep_for(until(load_once(&engine.next_deadline), state->nap), -1);
 	state->nap =
 		min(state->nap * 2, (uint64_t)(idle_ns < IDLE_NS ? RECENT_NAP_NS : LAST_NAP_NS));
 }
@@ -457,7 +495,7 @@ static void *run(void *unused)
 				state.since = clock_ns();
 				state.nap = FIRST_NAP_NS;
 			}
-			idle(&state);
+			idle(&state, n_devices);
 		}
 		let_commands_in(n_devices);
 	}
@@ -475,12 +513,15 @@ static int start_thread(void)
 	clock_init();
 	engine.next_deadline = UINT64_MAX;
 	engine.stop = false;
+	vhca_doze_start();
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV); /* guard.c's */
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	error = pthread_create(&engine.thread, NULL, run, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error)
+		vhca_doze_stop();
 	return error;
 }
 
@@ -502,7 +543,9 @@ void vhca_engine_stop(void)
 	pthread_mutex_lock(&engine.lock);
 	if (!--engine.users) {
 		store_release(&engine.stop, true);
+		vhca_doze_wake();
 		pthread_join(engine.thread, NULL);
+		vhca_doze_stop();
 	}
 	pthread_mutex_unlock(&engine.lock);
 }
@@ -511,4 +554,5 @@ void vhca_engine_forked(void)
 {
 	pthread_mutex_init(&engine.lock, NULL);
 	engine.users = 0;
+	vhca_doze_forked();
 }

@@ -159,6 +159,12 @@ static const char *parse_trap(struct vhca_options *options, const char *text)
 	return strcmp(text, "0") && strcmp(text, "1") ? "is neither 0 nor 1" : NULL;
 }
 
+static const char *parse_idle(struct vhca_options *options, const char *text)
+{
+	options->doze = !strcmp(text, "doze");
+	return strcmp(text, "doze") && strcmp(text, "nap") ? "is neither doze nor nap" : NULL;
+}
+
 static const char *parse_seed(struct vhca_options *options, const char *text)
 {
 	char *end;
@@ -282,6 +288,7 @@ static const struct vhca_options defaults = {
 	.n_devices = 1,
 	.device[0 ... VHCA_MAX_DEVICES - 1] = {.mtu = 1024, .node = -1, .profile = VHCA_CONNECTX5},
 	.strict = VHCA_REPORT,
+	.doze = true,
 	.seed = 1,
 	.addresses[0].raw = {[10] = 0xff, [11] = 0xff, 127, 0, 0, 1},
 	.n_addresses = 1,
@@ -302,6 +309,7 @@ static const struct {
 	{"VHCA_SPEED", parse_speed},
 	{"VHCA_STRICT", parse_strict},
 	{"VHCA_TRAP", parse_trap},
+	{"VHCA_IDLE", parse_idle},
 	{"VHCA_FAULT", parse_fault},
 	{"VHCA_SEED", parse_seed},
 	{"VHCA_TRACE", parse_trace},

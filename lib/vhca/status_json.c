@@ -2,6 +2,7 @@
 #include "vhca/status.h"
 
 #include "vhca/device.h"
+#include "vhca/doze.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -249,6 +250,21 @@ static void add_rules(struct vhca_text *text)
 	vhca_text_add(text, "}");
 }
 
+/* How the engine idles: what was asked for, what holds, and why that is not the same. */
+static void add_idle(struct vhca_text *text)
+{
+	const char *refused = vhca_doze_refused();
+
+	vhca_text_add(text, ",\"idle\":{\"asked\":\"%s\",\"is\":\"%s\",\"dozes\":%llu",
+		vhca_options()->doze ? "doze" : "nap", refused ? "nap" : "doze",
+		(unsigned long long)vhca_doze_count());
+	if (refused && vhca_options()->doze) {
+		vhca_text_add(text, ",\"why\":");
+		add_string(text, refused);
+	}
+	vhca_text_add(text, "}");
+}
+
 /* The program's command line, its arguments parted by blanks. */
 static void command_line(char *line, size_t size)
 {
@@ -277,6 +293,7 @@ void vhca_status_json(struct vhca_text *text)
 	for (int i = 0; i < vhca_n_devices(); i++)
 		add_device(text, vhca_device(i));
 	vhca_text_add(text, "]");
+	add_idle(text);
 	add_rules(text);
 	vhca_text_add(text, "}\n");
 }

@@ -7,6 +7,7 @@
  */
 #include "uverbs.h"
 
+#include "vhca/doze.h"
 #include "vhca/guard.h"
 #include "vhca/trace.h"
 #include "vhca/trap.h"
@@ -297,6 +298,7 @@ static int execute(struct vhca_call *call, const struct vhca_method *method)
 		error = run_guarded(call, method);
 	if (!error)
 		vhca_channels_sweep(context);
+	vhca_doze_pages_changed();
 	vhca_unlock(context->device);
 	vhca_command_end();
 	if (!error)

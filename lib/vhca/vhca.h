@@ -16,7 +16,7 @@
  *     status.c     the socket that answers about the process, status_json.c what; profile.c, what a
  *                  card says of itself
  *     output.c     files that the user named: trace.c's lines, pcap.c's packets
- *     engine.c     the thread that watches doorbells and runs queues
+ *     engine.c     the thread that watches doorbells and runs queues; doze.c, how it sleeps
  *     requester.c  decodes send WQEs and executes them; completion and error of requests
  *     responder.c  receives: RQ and SRQ, scatter, remote access
  *     cqe.c        writes CQEs (64 and 128 bytes), overrun, arm and events
@@ -84,6 +84,7 @@ struct vhca_options {
 	struct vhca_device_options device[VHCA_MAX_DEVICES];
 	enum vhca_strict strict;
 	bool trap; /* the program's UAR pages */
+	bool doze; /* while idle, where that can be had; else naps */
 	uint64_t seed;
 	/* of the first device's port; the next devices count up */
 	struct vhca_address addresses[VHCA_MAX_ADDRESSES];
