@@ -6,6 +6,7 @@
 #ifndef VERBENA_SRQ_H
 #define VERBENA_SRQ_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <verbena/mode.h>
 
@@ -26,6 +27,9 @@ struct vbn_srq_conf {
 	 * armed again when the ring is full again. 0: none. */
 	uint32_t limit;
 	void *context; /* the event's cookie */
+
+	bool datagrams;    /* for UD queues; else for those of RC and UC */
+	uint32_t cqe_size; /* as a queue's */
 };
 
 /* Posts its receives. -EINVAL: conf out of range; -ENOMEM: the pool is too small, or the device

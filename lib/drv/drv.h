@@ -58,7 +58,6 @@ struct queue_group {
 	struct queue_list *list;
 	struct queue_group *next;
 	uint32_t n_users; /* queues and SRQs */
-	uint32_t news;    /* set by the control thread, atomically: for poll to look into */
 	/* Events of the queues that share CQs; NULL while none does. */
 	int (*poll)(struct queue_group *group, struct vbn_event *events, int n);
 };
@@ -143,11 +142,6 @@ static inline void queue_tell(struct vbn_queue *queue, uint32_t news)
 		store_release(&list->news, 1);
 }
 
-static inline void group_tell(struct queue_group *group)
-{
-	store_release(&group->news, 1);
-}
-
 /* Marks the queue for the flush at the end of the iteration. */
 static force_inline void queue_mark_dirty(struct vbn_queue *queue)
 {
@@ -204,7 +198,6 @@ struct vbn_srq {
 	struct queue_list *list;
 	struct vbn_srq_conf conf; /* checked, defaults filled in */
 	uint32_t n_queues;
-	uint32_t limits_seen;    /* by the control thread, atomically */
 	uint64_t no_buf, limits; /* counted by the worker */
 };
 

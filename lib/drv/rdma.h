@@ -23,8 +23,6 @@ struct rdma_port {
 	bool gid_asked;
 	/* Which of the port's queues have their completions in this CQ: the driver's. */
 	bool (*uses_cq)(const struct vbn_queue *queue, const struct ibv_cq *cq);
-	/* What an SRQ's context stands for. */
-	void (*srq_limit)(void *srq_context);
 };
 
 static inline struct rdma_port *rdma_port(struct vbn_port *port)
@@ -69,6 +67,11 @@ static inline uint32_t rdma_reads(const struct vbn_queue_conf *conf, const struc
 {
 	return min(conf->max_reads.value, (uint32_t)peer->peer_reads);
 }
+
+/* Packet pacing: 0, or -ENOTSUP where the device has none for the transport; and setting it on a
+ * connected queue pair. Without pace_kbit they do nothing. */
+int vbn__rdma_can_pace(struct rdma_port *port, const struct vbn_queue_conf *conf);
+int vbn__rdma_pace(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf);
 
 /* The way to a peer, for an address handle or a connection. */
 struct rdma_way {

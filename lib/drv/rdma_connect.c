@@ -148,6 +148,37 @@ int vbn__rdma_qp_connect(struct rdma_port *port, struct ibv_qp *qp,
 	return ret ? ret : to_rts(port, qp, conf, peer, psn);
 }
 
+int vbn__rdma_can_pace(struct rdma_port *port, const struct vbn_queue_conf *conf)
+{
+	struct ibv_device_attr_ex attr;
+	const struct ibv_packet_pacing_caps *caps = &attr.packet_pacing_caps;
+
+	if (!conf->pace_kbit)
+		return 0;
+	if (ibv_query_device_ex(port->context, NULL, &attr) ||
+		!(caps->supported_qpts & 1u << vbn__rdma_qp_type(conf->transport)))
+		return fail(ENOTSUP,
+			"queue cannot be created: port %s has no packet pacing for its transport: leave pace_kbit 0",
+			port->port.info.name);
+	if (conf->pace_kbit < caps->qp_rate_limit_min || conf->pace_kbit > caps->qp_rate_limit_max)
+		return fail(EINVAL,
+			"queue cannot be created: pace_kbit is %u and must be %u to %u on port %s",
+			conf->pace_kbit, caps->qp_rate_limit_min, caps->qp_rate_limit_max,
+			port->port.info.name);
+	return 0;
+}
+
+int vbn__rdma_pace(struct rdma_port *port, struct ibv_qp *qp, const struct vbn_queue_conf *conf)
+{
+	struct ibv_qp_rate_limit_attr attr = {.rate_limit = conf->pace_kbit};
+	int error = conf->pace_kbit ? ibv_modify_qp_rate_limit(qp, &attr) : 0;
+
+	if (error)
+		return fail(error, "queue %s/%u cannot be paced to %u kbit/s: %s",
+			port->port.info.name, qp->qp_num, conf->pace_kbit, strerror(error));
+	return 0;
+}
+
 void vbn__rdma_address(const struct rdma_port *port, const struct vbn_queue_conf *conf,
 	uint32_t qpn, uint32_t psn, struct vbn_address *wire)
 {

@@ -351,6 +351,18 @@ static void on_cq_error(struct rdma_port *port, struct ibv_cq *cq)
 	}
 }
 
+/* An event may be old: of a queue pair that has been reset since. */
+static void on_qp_error(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	if (!qp->qp_context || ibv_query_qp(qp, &attr, IBV_QP_STATE, &init))
+		return;
+	if (attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE)
+		queue_tell(qp->qp_context, NEWS_QP);
+}
+
 /* Events of an object of this port. */
 static void on_object_event(struct rdma_port *port, const struct ibv_async_event *event)
 {
@@ -359,14 +371,7 @@ static void on_object_event(struct rdma_port *port, const struct ibv_async_event
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		if (event->element.qp->qp_context)
-			queue_tell(event->element.qp->qp_context, NEWS_QP);
-		return;
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		if (port->srq_limit)
-			port->srq_limit(event->element.srq->srq_context);
-		return;
+	case IBV_EVENT_QP_LAST_WQE_REACHED: on_qp_error(event->element.qp); return;
 	default:
 		log_debug(
 			"port %s: %s", port->port.info.name, ibv_event_type_str(event->event_type));

@@ -110,6 +110,10 @@ static int check_srq(
 	if (conf->shared_cq == VBN_OFF)
 		return fail(EINVAL,
 			"queue cannot be created: shared_cq is off, and queues of an srq share CQs");
+	if (conf->srq->conf.datagrams != (conf->transport == VBN_UD))
+		return fail(EINVAL,
+			"queue cannot be created: its srq is %sfor datagrams, and its transport is not: make an srq for each",
+			conf->srq->conf.datagrams ? "" : "not ");
 	conf->rx_pool = conf->srq->conf.pool;
 	conf->rx_depth = conf->srq->conf.depth;
 	return 0;
@@ -227,6 +231,8 @@ VBN_API int vbn_queue_reset(struct vbn_queue *queue)
 		ret = vbn__control_call(-1, fail_call, &call);
 	if (ret)
 		return ret;
+	if (queue->connected && !queue->failed)
+		queue->port->driver->queue_news(queue, NEWS_QP);
 	if (queue->failed && !queue->port->driver->queue_quiet(queue))
 		return -EAGAIN;
 	ret = vbn__control_call(-1, reset_call, &call);

@@ -33,6 +33,15 @@ static force_inline uint8_t cq_look(
 	return (uint8_t)(op_own ^ (index >> cq->log2_count & 1)) & 0xfd;
 }
 
+/* Whose it is; an error CQE has it in the same place. */
+static force_inline uint32_t cqe_qpn(const struct mlx5_cqe64 *cqe)
+{
+	static_assert(offsetof(struct mlx5_cqe64, sop_drop_qpn) ==
+			offsetof(struct mlx5_err_cqe, s_wqe_opcode_qpn),
+		"every CQE has its QPN in one place");
+	return from_be32(cqe->sop_drop_qpn) & 0xffffff;
+}
+
 /* Nothing there: not written in this pass, or never. */
 static force_inline bool cqe_absent(uint8_t seen)
 {

@@ -57,6 +57,7 @@ static int open_port(const char *name, int port_number, const struct vbn_port_co
 		return -ENOMEM;
 	ret = vbn__rdma_open(
 		port, &vbn__driver_mlx5, name, port_number, conf, accepts, open_device);
+	port->uses_cq = vbn__mlx5_uses_cq;
 	if (!ret)
 		ret = check_device(port);
 	if (ret) {
@@ -88,7 +89,19 @@ const struct driver vbn__driver_mlx5 = {
 	.queue_fill = vbn__mlx5_queue_fill,
 	.queue_posted = vbn__mlx5_queue_posted,
 	.queue_connect = vbn__mlx5_queue_connect,
+	.queue_fail = vbn__mlx5_queue_fail,
+	.queue_quiet = vbn__failed_is_quiet,
+	.queue_reset = vbn__mlx5_queue_reset,
+	.queue_news = vbn__mlx5_news,
 	.queue_stop = vbn__mlx5_queue_stop,
 	.queue_free = vbn__mlx5_queue_free,
 	.queue_modes = vbn__mlx5_queue_modes,
+	.srq_create = vbn__mlx5_srq_create,
+	.srq_fill = vbn__mlx5_srq_fill,
+	.srq_stop = vbn__mlx5_srq_stop,
+	.srq_free = vbn__mlx5_srq_free,
+	.srq_posted = vbn__mlx5_srq_posted,
+	.peer_create = vbn__mlx5_peer_create,
+	.peer_destroy = vbn__mlx5_peer_destroy,
+	.buf_source = vbn__rdma_buf_source,
 };

@@ -1,19 +1,13 @@
 /* rq.c - the receive queue: what has arrived is handed out, and as many bufs are posted again */
 
-#include "drv/mlx5/cq.h"
-#include "drv/mlx5/mlx5.h"
-
-static force_inline struct mlx5_wqe_data_seg *rq_wqe(const struct rq *rq, uint16_t index)
-{
-	return (void *)(rq->wqes + ((size_t)(index & rq->mask) << rq->log2_stride));
-}
+#include "drv/mlx5/rq.h"
 
 /* Posts bufs until the ring has `depth` of them or the pool is empty. Each WQE's length and key
  * never change, so only the address is written: queue creation wrote the rest. The device reads the
  * record when it needs a receive; there is no doorbell. */
 static force_inline void refill(struct mlx5_queue *mq)
 {
-	struct rq *rq = &mq->rq;
+	struct rq *rq = mq->rq;
 	struct vbn_pool *pool = rq->pool;
 	uint32_t wanted = rq->depth - (uint32_t)(uint16_t)(rq->head - rq->tail);
 	uint32_t n = min(wanted, pool->n_free);
@@ -28,7 +22,7 @@ static force_inline void refill(struct mlx5_queue *mq)
 
 		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
 		rq->slots[head & rq->mask] = buf;
-		rq_wqe(rq, head)->addr = be64((uintptr_t)buf + rq->data_offset);
+		rq_wqe(rq, head)->addr = be64((uintptr_t)buf + rq->post_offset);
 	}
 	pool->n_free -= n;
 	rq->head = head;
@@ -41,6 +35,34 @@ void vbn__rq_refill(struct mlx5_queue *mq)
 	refill(mq);
 }
 
+/* The same for a shared ring, whose free WQEs are a list that the device follows, too; its record is
+ * a count of all that were ever posted. Returns how many the pool had not. */
+fast_path uint32_t vbn__srq_refill(struct rq *rq)
+{
+	struct vbn_pool *pool = rq->pool;
+	const uint32_t wanted = (uint32_t)rq->depth - rq->posted, n = min(wanted, pool->n_free);
+	uint16_t head = rq->head;
+
+	if (!n)
+		return wanted;
+	for (uint32_t i = 0; i < n; i++) {
+		struct mlx5_wqe_srq_next_seg *link = srq_link(rq, head);
+		struct mlx5_wqe_data_seg *data = (void *)(link + 1);
+		struct vbn_buf *buf = pool->stack[--pool->n_free];
+
+		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
+		rq->slots[head & rq->mask] = buf;
+		data->addr = be64((uintptr_t)buf + rq->post_offset);
+		head = from_be16(link->next_wqe_index);
+	}
+	rq->head = head;
+	rq->posted = (uint16_t)(rq->posted + n);
+	rq->counter = (uint16_t)(rq->counter + n);
+	wqes_before_record(); /* pairs with the device, which follows the list as far as the record */
+	store_once(rq->record, be32(rq->counter));
+	return wanted - n;
+}
+
 /* The data is in the CQE: up to 32 bytes at its start, up to 64 in the half before it. */
 static void take_scattered(const struct mlx5_cqe64 *cqe, uint8_t seen, uint8_t *data, uint32_t len)
 {
@@ -50,48 +72,36 @@ static void take_scattered(const struct mlx5_cqe64 *cqe, uint8_t seen, uint8_t *
 		memcpy(data, cqe - 1, min(len, 64u));
 }
 
-/* What an entry says of its message. */
-struct arrival {
-	uint32_t len;
-	uint32_t imm;
-	bool has_imm;
-};
-
-/* Entries that a plain send does not make: with immediate data, or scattered into the CQE. False:
- * an error. */
-static cold bool take_other(
-	struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe, uint8_t seen, struct arrival *arrival)
+cold bool vbn__rq_take_other(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe, uint8_t seen,
+	struct vbn_buf *buf, struct arrival *arrival)
 {
-	struct rq *rq = &mq->rq;
-
 	if ((seen & CQE_FORMAT) == CQE_COMPRESSED)
 		return false;
+	*arrival = (struct arrival){.len = from_be32(cqe->byte_cnt), .op = VBN_OP_RECV};
 	switch (seen >> 4) {
-	case MLX5_CQE_RESP_SEND:
-		*arrival = (struct arrival){.len = from_be32(cqe->byte_cnt)};
-		break;
+	case MLX5_CQE_RESP_SEND: break;
+	case MLX5_CQE_RESP_WR_IMM: arrival->op = VBN_OP_RECV_WRITE; /* fall through */
 	case MLX5_CQE_RESP_SEND_IMM:
-		*arrival = (struct arrival){
-			from_be32(cqe->byte_cnt), from_be32(cqe->imm_inval_pkey), true};
-		break;
-	case MLX5_CQE_RESP_WR_IMM: /* the bytes went to an export */
-		*arrival = (struct arrival){0, from_be32(cqe->imm_inval_pkey), true};
+		arrival->imm = from_be32(cqe->imm_inval_pkey);
+		arrival->has_imm = true;
+		buf->mark = arrival->imm;
 		break;
 	default: return false;
 	}
-	if (seen & CQE_FORMAT)
-		take_scattered(cqe, seen, pool_data(rq->pool, rq->slots[rq->tail & rq->mask]),
-			arrival->len);
+	if (seen & CQE_FORMAT) {
+		take_scattered(cqe, seen, (uint8_t *)buf + mq->rq->post_offset, arrival->len);
+		count_add(&mq->queue.stats.rx_scattered, 1);
+	}
 	return true;
 }
 
 /* Hands out up to n messages, as bufs or as events. The receive ring is in order, so a CQE's WQE is
  * the oldest one. */
-static force_inline int take(
-	struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
+static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events,
+	int n, const bool datagrams, const bool prefetch)
 {
-	struct rq *rq = &mq->rq;
-	struct cq *cq = &mq->recv_cq;
+	struct rq *rq = mq->rq;
+	struct cq *cq = &mq->own_recv_cq;
 	const uint64_t word = len_and_word(rq->pool, 0);
 	uint32_t index = cq->index;
 	uint16_t tail = rq->tail;
@@ -101,8 +111,8 @@ static force_inline int take(
 	for (; got < n; got++) {
 		const struct mlx5_cqe64 *cqe;
 		const uint8_t seen = cq_look(cq, index, &cqe);
-		struct arrival arrival = {0};
-		struct vbn_buf *buf;
+		struct arrival arrival = {.op = VBN_OP_RECV};
+		struct vbn_buf *buf = rq->slots[tail & rq->mask];
 
 		if (likely(seen == CQE_IS(MLX5_CQE_RESP_SEND))) {
 			arrival.len = from_be32(cqe->byte_cnt);
@@ -110,20 +120,18 @@ static force_inline int take(
 			break;
 		} else {
 			rq->tail = tail;
-			if (!take_other(mq, cqe, seen, &arrival)) {
-				vbn__mlx5_failed(mq, cq, cqe);
+			if (!vbn__rq_take_other(mq, cqe, seen, buf, &arrival)) {
+				vbn__mlx5_failed(mq, false, cqe);
 				break;
 			}
 		}
-		buf = rq->slots[tail & rq->mask];
-		buf_set(buf, (uint8_t *)buf + rq->data_offset, word | arrival.len);
+		if (prefetch) {
+			__builtin_prefetch(cq_entry(cq, index + 4));
+			__builtin_prefetch(rq->slots[(tail + 2) & rq->mask], 1);
+		}
+		buf_receive(rq, buf, word, cqe, &arrival, datagrams);
 		if (events)
-			events[got] = (struct vbn_event){.queue = &mq->queue,
-				.buf = buf,
-				.len = arrival.len,
-				.imm = arrival.imm,
-				.op = VBN_OP_RECV,
-				.has_imm = arrival.has_imm};
+			recv_event(mq, buf, &arrival, &events[got]);
 		else
 			bufs[got] = buf;
 		bytes += arrival.len;
@@ -141,33 +149,93 @@ static force_inline int take(
 
 int vbn__rq_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
 {
-	return events ? take(mq, NULL, events, n) : take(mq, bufs, NULL, n);
+	return mq->rq->datagrams ? take(mq, bufs, events, n, true, false)
+				 : take(mq, bufs, events, n, false, false);
 }
 
-/* With the ring short of bufs nothing may arrive any more, so it is filled even where nothing did.
- */
-static force_inline bool ring_is_short(const struct rq *rq)
-{
-	return (uint16_t)(rq->head - rq->tail) != rq->depth;
-}
+/* ---- what a queue does that has its CQs to itself ---- */
 
-fast_path int vbn__rq_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+static force_inline int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n,
+	const bool datagrams, const bool prefetch)
 {
 	struct mlx5_queue *mq = mlx5_queue(queue);
-	int got = take(mq, bufs, NULL, n);
+	int got = take(mq, bufs, NULL, n, datagrams, prefetch);
 
-	if (ring_is_short(&mq->rq))
+	if (ring_is_short(mq->rq))
 		refill(mq);
 	if (mq->sq.tail != mq->sq.head)
 		vbn__sq_reap(mq, NULL, 0);
 	return got;
 }
 
-fast_path int vbn__rq_poll(struct mlx5_queue *mq, struct vbn_event *events, int n)
+static force_inline int poll_events(struct vbn_queue *queue, struct vbn_event *events, int n,
+	const bool datagrams, const bool prefetch)
 {
-	int got = take(mq, NULL, events, n);
+	struct mlx5_queue *mq = mlx5_queue(queue);
+	int got = 0;
 
-	if (ring_is_short(&mq->rq))
-		refill(mq);
+	if (likely(n > 0)) {
+		got = take(mq, NULL, events, n, datagrams, prefetch);
+		if (ring_is_short(mq->rq))
+			refill(mq);
+	}
+	if (mq->sq.tail != mq->sq.head && !queue->failed)
+		got += vbn__sq_reap(mq, events + got, n - got);
+	if (unlikely(queue->failed))
+		got += queue->ops->poll(queue, events + got, n - got); /* says so at once */
 	return got;
+}
+
+static fast_path int recv_messages(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	return recv_bufs(queue, bufs, n, false, false);
+}
+
+static fast_path int recv_messages_ahead(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	return recv_bufs(queue, bufs, n, false, true);
+}
+
+static fast_path int recv_datagrams(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	return recv_bufs(queue, bufs, n, true, false);
+}
+
+static fast_path int recv_datagrams_ahead(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	return recv_bufs(queue, bufs, n, true, true);
+}
+
+static fast_path int poll_messages(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	return poll_events(queue, events, n, false, false);
+}
+
+static fast_path int poll_messages_ahead(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	return poll_events(queue, events, n, false, true);
+}
+
+static fast_path int poll_datagrams(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	return poll_events(queue, events, n, true, false);
+}
+
+static fast_path int poll_datagrams_ahead(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	return poll_events(queue, events, n, true, true);
+}
+
+void vbn__rq_ops(struct queue_ops *ops, bool datagrams, bool prefetch)
+{
+	static const struct {
+		int (*recv)(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
+		int (*poll)(struct vbn_queue *queue, struct vbn_event *events, int n);
+	} table[2][2] = {
+		{{recv_messages, poll_messages}, {recv_messages_ahead, poll_messages_ahead}},
+		{{recv_datagrams, poll_datagrams}, {recv_datagrams_ahead, poll_datagrams_ahead}},
+	};
+
+	ops->recv = table[datagrams][prefetch].recv;
+	ops->poll = table[datagrams][prefetch].poll;
 }

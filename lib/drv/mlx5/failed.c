@@ -1,0 +1,185 @@
+/* failed.c - the data path of a failed queue: what it had comes back in order, and it is done when
+ * the device has flushed everything */
+
+#include "drv/mlx5/rq.h"
+#include "drv/mlx5/sq.h"
+
+/* ---- what the device flushes: what it knows of, one CQE each, signalled or not ---- */
+
+static void see_flush_end(struct mlx5_queue *mq)
+{
+	struct sq *sq = &mq->sq;
+	uint16_t *flushed = &mq->failure.flushed;
+
+	while (*flushed != sq->head && sq->slots[*flushed & sq->mask] & SLOT_FURTHER)
+		(*flushed)++;
+	/* What was staged and never rung the device does not know. */
+	if (*flushed == sq->rung || mq->failure.silent)
+		*flushed = sq->head;
+}
+
+void vbn__failed_send_cqe(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe)
+{
+	struct sq *sq = &mq->sq;
+	uint16_t *flushed = &mq->failure.flushed;
+	uint16_t end = (uint16_t)(from_be16(cqe->wqe_counter) + 1);
+
+	if (cqe->op_own >> 4 == MLX5_CQE_REQ_ERR &&
+		(uint16_t)(sq->head - end) < (uint16_t)(sq->head - *flushed))
+		*flushed = end;
+}
+
+void vbn__failed_recv_cqe(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe)
+{
+	struct rq *rq = mq->rq;
+	struct vbn_buf *buf;
+
+	if (cqe->op_own >> 4 != MLX5_CQE_RESP_ERR)
+		return;
+	if (rq->linked)
+		buf = srq_take(rq, from_be16(cqe->wqe_counter));
+	else if (rq->tail != rq->head)
+		buf = rq->slots[rq->tail++ & rq->mask];
+	else
+		return;
+	pool_push(rq->pool, buf);
+	count_add(&mq->queue.stats.rx_flushed, 1);
+}
+
+/* No CQE will tell of these. */
+static void drop_receives(struct mlx5_queue *mq)
+{
+	struct rq *rq = mq->rq;
+
+	if (rq->linked)
+		return;
+	count_add(&mq->queue.stats.rx_flushed, (uint16_t)(rq->head - rq->tail));
+	for (; rq->tail != rq->head; rq->tail++)
+		pool_push(rq->pool, rq->slots[rq->tail & rq->mask]);
+}
+
+/* ---- what is given back ---- */
+
+static int failed_event(struct mlx5_queue *mq, struct vbn_event *event)
+{
+	mq->failure.reported = true;
+	*event = (struct vbn_event){
+		.queue = &mq->queue, .op = VBN_OP_FAILED, .status = (uint8_t)mq->failure.status};
+	return 1;
+}
+
+/* In order: what was carried out before the failure, the failure, and then the outstanding work:
+ * the WQE that failed with its own status, those behind it flushed. */
+int vbn__failed_events(struct mlx5_queue *mq, struct vbn_event *events, int n)
+{
+	struct sq *sq = &mq->sq;
+	int got = 0;
+
+	see_flush_end(mq);
+	if (mq->failure.silent)
+		drop_receives(mq);
+	if (!mq->failure.reported) {
+		got = vbn__sq_release(mq, sq->done, VBN_OK, events, n);
+		if (sq->tail != sq->done || got == n)
+			return got;
+		got += failed_event(mq, events + got);
+	}
+	if (mq->failure.of_send && sq->tail == mq->failure.wqe && mq->failure.flushed != sq->tail) {
+		got += vbn__sq_release(
+			mq, (uint16_t)(sq->tail + 1), mq->failure.status, events + got, n - got);
+		if (sq->tail == mq->failure.wqe)
+			return got; /* no room for its event */
+		mq->failure.of_send = false;
+	}
+	return got + vbn__sq_release(mq, mq->failure.flushed, VBN_FLUSHED, events + got, n - got);
+}
+
+/* Whether there is something to give back at once. */
+bool vbn__failed_has_more(const struct mlx5_queue *mq)
+{
+	return !mq->failure.reported || mq->sq.tail != mq->failure.flushed;
+}
+
+/* Of CQs of its own, what follows the failure belongs to it. */
+static void follow_flush(struct mlx5_queue *mq)
+{
+	struct cq *send = &mq->own_send_cq, *recv = &mq->own_recv_cq;
+	const struct mlx5_cqe64 *cqe;
+
+	while (!cqe_absent(cq_look(send, send->index, &cqe))) {
+		vbn__failed_send_cqe(mq, cqe);
+		cq_consume(send, send->index + 1);
+	}
+	while (cq_look(recv, recv->index, &cqe) == CQE_IS(MLX5_CQE_RESP_ERR)) {
+		vbn__failed_recv_cqe(mq, cqe);
+		cq_consume(recv, recv->index + 1);
+	}
+}
+
+static int failed_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	struct mlx5_queue *mq = mlx5_queue(queue);
+	int got = vbn__rq_take(mq, bufs, NULL, n);
+
+	if (got)
+		return got;
+	follow_flush(mq);
+	return -EPIPE;
+}
+
+/* What had arrived comes before the failure. */
+static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	struct mlx5_queue *mq = mlx5_queue(queue);
+	int got = n ? vbn__rq_take(mq, NULL, events, n) : 0;
+
+	if (got == n)
+		return got;
+	follow_flush(mq);
+	return got + vbn__failed_events(mq, events + got, n - got);
+}
+
+static int failed_group_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	(void)events, (void)n;
+	vbn__group_reap(mlx5_queue(queue)->group);
+	return 0;
+}
+
+static int no_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	(void)bufs, (void)n, (void)queue;
+	return -EPIPE;
+}
+
+/* It takes nothing any more, and gives back what it has. */
+void vbn__failed_ops(struct mlx5_queue *mq)
+{
+	mq->ops = vbn__refusing_ops;
+	mq->ops.recv = mq->queue.grouped ? no_recv : failed_recv;
+	mq->ops.poll = mq->queue.grouped ? failed_group_poll : failed_poll;
+	mq->ops.outstanding = vbn__sq_outstanding;
+	mq->queue.ops = &mq->ops;
+}
+
+static bool cq_has(const struct cq *cq, uint32_t qpn)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	for (uint32_t i = 0; i <= cq->mask && !cqe_absent(cq_look(cq, cq->index + i, &cqe)); i++)
+		if (cqe_qpn(cqe) == qpn)
+			return true;
+	return false;
+}
+
+/* Everything it had has been given back, and no CQE of it is left to be read. */
+bool vbn__failed_is_quiet(const struct vbn_queue *queue)
+{
+	const struct mlx5_queue *mq = container_of(queue, const struct mlx5_queue, queue);
+
+	return mq->failure.reported && mq->sq.tail == mq->sq.head &&
+		(mq->rq->linked || mq->rq->tail == mq->rq->head) &&
+		(mq->failure.silent ||
+			(!cq_has(mq->send_cq, queue->number) &&
+				!cq_has(mq->recv_cq, queue->number)));
+}

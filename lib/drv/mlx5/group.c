@@ -1,0 +1,490 @@
+/* group.c - completions of queues that share CQs: each finds its queue by QPN; what there is no room
+ * for waits in the order it came */
+
+#include "drv/mlx5/group.h"
+#include "drv/mlx5/cq.h"
+#include "drv/mlx5/rq.h"
+#include "drv/mlx5/sq.h"
+
+#include <stdlib.h>
+
+enum {
+	IDLE_POLLS = 32,        /* empty polls before unsignalled tails are completed by NOPs */
+	FIRST_ENTRIES = 4096,   /* of the first CQ */
+	MOST_ENTRIES = 1 << 17, /* of any, unless one ring wants more */
+};
+
+/* ---- lists: each queue is in each at most once ---- */
+
+void vbn__group_backlog(struct mlx5_queue *mq)
+{
+	struct mlx5_group *group = mq->group;
+
+	if (mq->in_backlog)
+		return;
+	mq->in_backlog = true;
+	mq->next_backlog = NULL;
+	if (group->backlog)
+		group->backlog_last->next_backlog = mq;
+	else
+		group->backlog = mq;
+	group->backlog_last = mq;
+}
+
+static force_inline void note_idle(struct mlx5_group *group, struct mlx5_queue *mq)
+{
+	if (mq->in_idle)
+		return;
+	mq->in_idle = true;
+	mq->next_idle = group->idle;
+	group->idle = mq;
+}
+
+static force_inline void note_short(struct mlx5_group *group, struct mlx5_queue *mq)
+{
+	if (mq->in_short)
+		return;
+	mq->in_short = true;
+	mq->next_short = group->short_rings;
+	group->short_rings = mq;
+}
+
+/* ---- sends ---- */
+
+static cold void send_failed(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe)
+{
+	if (!mq->queue.failed)
+		vbn__mlx5_failed(mq, true, cqe);
+	vbn__failed_send_cqe(mq, cqe);
+	vbn__group_backlog(mq);
+}
+
+static force_inline int send_done(struct mlx5_group *group, struct mlx5_queue *mq,
+	const struct mlx5_cqe64 *cqe, struct vbn_event *events, int n)
+{
+	struct sq *sq = &mq->sq;
+	int got;
+
+	sq->pending--;
+	vbn__sq_completed(sq, from_be16(cqe->wqe_counter));
+	got = vbn__sq_release(mq, sq->done, VBN_OK, events, n);
+	if (unlikely(sq->tail != sq->done))
+		vbn__group_backlog(mq);
+	if (sq_tail_is_idle(sq))
+		note_idle(group, mq);
+	return got;
+}
+
+static fast_path int poll_sends(
+	struct mlx5_group *group, struct cq *cq, struct vbn_event *events, int n)
+{
+	uint32_t index = cq->index;
+	int got = 0;
+
+	for (;; index++) {
+		const struct mlx5_cqe64 *cqe;
+		const uint8_t seen = cq_look(cq, index, &cqe);
+		struct mlx5_queue *mq;
+
+		if (cqe_absent(seen))
+			break;
+		mq = group_find(group, cqe_qpn(cqe));
+		if (unlikely(!mq))
+			continue;
+		if (likely(seen == CQE_IS(MLX5_CQE_REQ) && !mq->queue.failed))
+			got += send_done(group, mq, cqe, events + got, n - got);
+		else
+			send_failed(mq, cqe);
+	}
+	if (index != cq->index) {
+		cq_consume(cq, index);
+		group->idle_polls = 0;
+	}
+	return got;
+}
+
+static fast_path int poll_all_sends(struct mlx5_group *group, struct vbn_event *events, int n)
+{
+	int got = 0;
+
+	for (struct shared_cq *shared = group->send_cqs; shared; shared = shared->next)
+		got += poll_sends(group, &shared->cq, events + got, n - got);
+	return got;
+}
+
+void vbn__group_reap(struct mlx5_group *group)
+{
+	poll_all_sends(group, NULL, 0);
+}
+
+/* ---- receives ---- */
+
+static cold void recv_failed(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe)
+{
+	if (!mq->queue.failed)
+		vbn__mlx5_failed(mq, false, cqe);
+	vbn__failed_recv_cqe(mq, cqe);
+	vbn__group_backlog(mq);
+}
+
+/* One message, unless the entry is an error. */
+static force_inline int recv_one(struct mlx5_group *group, struct mlx5_queue *mq,
+	const struct mlx5_cqe64 *cqe, uint8_t seen, struct vbn_event *event)
+{
+	struct rq *rq = mq->rq;
+	struct arrival arrival = {.len = from_be32(cqe->byte_cnt), .op = VBN_OP_RECV};
+	const uint16_t index = rq->linked ? from_be16(cqe->wqe_counter) : rq->tail;
+	struct vbn_buf *buf = rq->slots[index & rq->mask];
+
+	if (unlikely(seen != CQE_IS(MLX5_CQE_RESP_SEND)) &&
+		!vbn__rq_take_other(mq, cqe, seen, buf, &arrival)) {
+		recv_failed(mq, cqe);
+		return 0;
+	}
+	if (rq->linked) {
+		srq_take(rq, index);
+	} else {
+		rq->tail++;
+		note_short(group, mq);
+	}
+	buf_receive(rq, buf, len_and_word(rq->pool, 0), cqe, &arrival, rq->datagrams);
+	recv_event(mq, buf, &arrival, event);
+	count_add(&mq->queue.stats.rx_messages, 1);
+	count_add(&mq->queue.stats.rx_bytes, arrival.len);
+	return 1;
+}
+
+static fast_path int poll_receives(
+	struct mlx5_group *group, struct cq *cq, struct vbn_event *events, int n)
+{
+	uint32_t index = cq->index;
+	int got = 0;
+
+	for (; got < n; index++) {
+		const struct mlx5_cqe64 *cqe;
+		const uint8_t seen = cq_look(cq, index, &cqe);
+		struct mlx5_queue *mq;
+
+		if (cqe_absent(seen))
+			break;
+		mq = group_find(group, cqe_qpn(cqe));
+		if (likely(mq))
+			got += recv_one(group, mq, cqe, seen, &events[got]);
+	}
+	if (index != cq->index) {
+		cq_consume(cq, index);
+		group->idle_polls = 0;
+	}
+	return got;
+}
+
+/* Posts again what was taken; a ring that stays short, its pool being empty, is tried again. */
+static force_inline void refill_short(struct mlx5_group *group)
+{
+	struct mlx5_queue *mq = group->short_rings;
+
+	group->short_rings = NULL;
+	while (mq) {
+		struct mlx5_queue *next = mq->next_short;
+
+		mq->in_short = false;
+		if (likely(!mq->queue.failed)) {
+			vbn__rq_refill(mq);
+			if (unlikely(ring_is_short(mq->rq)))
+				note_short(group, mq);
+		}
+		mq = next;
+	}
+}
+
+/* The pool does not keep up: said once, until the ring is full again. */
+static cold int limit_event(struct mlx5_srq *srq, struct vbn_event *event)
+{
+	srq->below = true;
+	count_add(&srq->srq.limits, 1);
+	*event = (struct vbn_event){
+		.cookie = srq->srq.conf.context, .op = VBN_OP_SRQ_LIMIT, .status = VBN_OK};
+	return 1;
+}
+
+static force_inline int refill_shared(struct mlx5_group *group, struct vbn_event *events, int n)
+{
+	int got = 0;
+
+	for (struct mlx5_srq *srq = group->srqs; srq; srq = srq->next) {
+		if (likely(srq->rq.posted == srq->rq.depth))
+			continue;
+		count_add(&srq->srq.no_buf, vbn__srq_refill(&srq->rq));
+		if (srq->rq.posted == srq->rq.depth)
+			srq->below = false;
+		else if (srq->rq.posted < srq->srq.conf.limit && !srq->below && got < n)
+			got += limit_event(srq, &events[got]);
+	}
+	return got;
+}
+
+/* ---- the poll ---- */
+
+static cold int serve_backlog(struct mlx5_group *group, struct vbn_event *events, int n)
+{
+	int got = 0;
+
+	while (group->backlog && got < n) {
+		struct mlx5_queue *mq = group->backlog;
+		bool more;
+
+		if (mq->queue.failed) {
+			got += vbn__failed_events(mq, events + got, n - got);
+			more = vbn__failed_has_more(mq);
+		} else {
+			got += vbn__sq_release(mq, mq->sq.done, VBN_OK, events + got, n - got);
+			more = mq->sq.tail != mq->sq.done;
+		}
+		if (more && got == n)
+			break;
+		group->backlog = mq->next_backlog;
+		mq->in_backlog = false;
+	}
+	return got;
+}
+
+/* Tails that have seen nothing for so many polls are asked for. */
+static cold void complete_idle(struct mlx5_group *group)
+{
+	struct mlx5_queue *mq = group->idle;
+
+	group->idle = NULL;
+	group->idle_polls = 0;
+	while (mq) {
+		struct mlx5_queue *next = mq->next_idle;
+
+		mq->in_idle = false;
+		if (!mq->queue.failed && sq_tail_is_idle(&mq->sq))
+			vbn__sq_nop(mq);
+		mq = next;
+	}
+}
+
+/* Receives first, so that what had arrived on a queue comes before its failure; then what waits, and
+ * then sends, whose failures wait for the next poll. */
+static fast_path int group_poll(struct queue_group *base, struct vbn_event *events, int n)
+{
+	struct mlx5_group *group = container_of(base, struct mlx5_group, group);
+	int got = 0;
+
+	for (struct shared_cq *shared = group->recv_cqs; shared && got < n; shared = shared->next)
+		got += poll_receives(group, &shared->cq, events + got, n - got);
+	refill_short(group);
+	got += refill_shared(group, events + got, n - got);
+	if (unlikely(group->backlog && got < n))
+		got += serve_backlog(group, events + got, n - got);
+	got += poll_all_sends(group, events + got, n - got);
+	if (unlikely(group->idle && ++group->idle_polls >= IDLE_POLLS))
+		complete_idle(group);
+	return got;
+}
+
+static int queue_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	(void)events, (void)n;
+	vbn__group_reap(mlx5_queue(queue)->group);
+	return 0;
+}
+
+static int no_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	(void)queue, (void)bufs, (void)n;
+	return -EOPNOTSUPP;
+}
+
+void vbn__group_ops(struct queue_ops *ops)
+{
+	ops->recv = no_recv;
+	ops->poll = queue_poll;
+}
+
+/* ---- life: on the control thread ---- */
+
+struct mlx5_group *vbn__group_get(struct rdma_port *port, struct queue_list *list)
+{
+	struct mlx5_group *group;
+
+	for (struct queue_group *at = list->groups; at; at = at->next) {
+		if (at->port == &port->port) {
+			at->n_users++;
+			return container_of(at, struct mlx5_group, group);
+		}
+	}
+	group = calloc(1, sizeof(*group));
+	if (!group)
+		return NULL;
+	group->group = (struct queue_group){
+		.port = &port->port, .list = list, .next = list->groups, .n_users = 1};
+	list->groups = &group->group;
+	return group;
+}
+
+static void free_cqs(struct shared_cq *shared)
+{
+	while (shared) {
+		struct shared_cq *next = shared->next;
+
+		ibv_destroy_cq(shared->cq.ibv);
+		free(shared);
+		shared = next;
+	}
+}
+
+void vbn__group_put(struct mlx5_group *group)
+{
+	struct doorbell *doorbell = group->doorbells;
+
+	if (--group->group.n_users)
+		return;
+	for (struct queue_group **at = &group->group.list->groups; *at; at = &(*at)->next) {
+		if (*at == &group->group) {
+			*at = group->group.next;
+			break;
+		}
+	}
+	free_cqs(group->send_cqs);
+	free_cqs(group->recv_cqs);
+	if (group->pd)
+		ibv_dealloc_pd(group->pd);
+	if (group->td)
+		ibv_dealloc_td(group->td);
+	for (size_t i = 0; i < ARRAY_SIZE(group->by_qpn); i++)
+		free(group->by_qpn[i]);
+	while (doorbell) {
+		struct doorbell *next = doorbell->next;
+
+		free(doorbell);
+		doorbell = next;
+	}
+	free(group);
+}
+
+struct doorbell *vbn__group_doorbell(struct mlx5_group *group, uint64_t *reg, uint32_t size)
+{
+	struct doorbell *doorbell;
+
+	for (doorbell = group->doorbells; doorbell; doorbell = doorbell->next)
+		if (doorbell->reg == reg)
+			return doorbell;
+	doorbell = calloc(1, sizeof(*doorbell));
+	if (!doorbell)
+		return NULL;
+	*doorbell = (struct doorbell){.reg = reg, .size = size, .next = group->doorbells};
+	group->doorbells = doorbell;
+	return doorbell;
+}
+
+/* A thread domain is libmlx5's word for a register that one thread uses. */
+struct ibv_pd *vbn__group_pd(struct mlx5_group *group)
+{
+	struct rdma_port *port = rdma_port(group->group.port);
+	struct ibv_td_init_attr td_attr = {0};
+	struct ibv_parent_domain_init_attr attr = {.pd = port->pd};
+
+	if (group->pd)
+		return group->pd;
+	if (!group->td)
+		group->td = ibv_alloc_td(port->context, &td_attr);
+	if (!group->td)
+		return NULL;
+	attr.td = group->td;
+	group->pd = ibv_alloc_parent_domain(port->context, &attr);
+	return group->pd;
+}
+
+struct shared_cq *vbn__group_reserve(
+	struct mlx5_group *group, struct shared_cq **cqs, uint32_t n, uint32_t *cqe_size)
+{
+	struct rdma_port *port = rdma_port(group->group.port);
+	uint32_t entries = FIRST_ENTRIES;
+	struct shared_cq *shared;
+
+	for (shared = *cqs; shared; shared = shared->next) {
+		if (shared->cq.mask + 1 - shared->reserved >= n &&
+			(!*cqe_size || *cqe_size == 1u << shared->cq.log2_stride)) {
+			shared->reserved += n;
+			*cqe_size = 1u << shared->cq.log2_stride;
+			return shared;
+		}
+		entries = max(entries, 2 * (shared->cq.mask + 1));
+	}
+	entries = min(entries, (uint32_t)MOST_ENTRIES);
+	entries = min(entries, (uint32_t)port->device.max_cqe);
+	entries = max(entries, (uint32_t)pow2_ceil(n));
+	shared = calloc(1, sizeof(*shared));
+	if (!shared)
+		return NULL;
+	if (vbn__cq_create(port, &shared->cq, entries, cqe_size)) {
+		if (shared->cq.ibv)
+			ibv_destroy_cq(shared->cq.ibv);
+		free(shared);
+		return NULL;
+	}
+	shared->reserved = n;
+	shared->next = *cqs;
+	*cqs = shared;
+	group->group.poll = group_poll;
+	return shared;
+}
+
+int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq)
+{
+	const uint32_t qpn = mq->queue.number;
+	struct mlx5_queue ***leaf = &group->by_qpn[qpn >> QPN_LEAF_BITS];
+
+	if (!*leaf)
+		*leaf = calloc(QPN_LEAF, sizeof(**leaf));
+	if (!*leaf)
+		return -ENOMEM;
+	(*leaf)[qpn & (QPN_LEAF - 1)] = mq;
+	return 0;
+}
+
+/* ---- a queue that goes ---- */
+
+/* CQEs of the queue that nobody has read would be taken for those of the next one with its QPN. A
+ * receive of a shared ring goes back to it. */
+static void strike_out(struct mlx5_queue *mq, struct cq *cq, bool receives)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	for (uint32_t i = 0; i <= cq->mask && !cqe_absent(cq_look(cq, cq->index + i, &cqe)); i++) {
+		if (cqe_qpn(cqe) != mq->queue.number)
+			continue;
+		if (receives && mq->rq->linked)
+			pool_push(mq->rq->pool, srq_take(mq->rq, from_be16(cqe->wqe_counter)));
+		((struct mlx5_cqe64 *)(uintptr_t)cqe)->sop_drop_qpn = 0;
+	}
+}
+
+#define LIST_REMOVE(head, mq, link)                                          \
+	for (struct mlx5_queue **at_ = &(head); *at_; at_ = &(*at_)->link) { \
+		if (*at_ == (mq)) {                                          \
+			*at_ = (mq)->link;                                   \
+			break;                                               \
+		}                                                            \
+	}
+
+void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq)
+{
+	const uint32_t qpn = mq->queue.number;
+
+	strike_out(mq, mq->send_cq, false);
+	strike_out(mq, mq->recv_cq, true);
+	group->by_qpn[qpn >> QPN_LEAF_BITS][qpn & (QPN_LEAF - 1)] = NULL;
+	if (mq->in_idle)
+		LIST_REMOVE(group->idle, mq, next_idle);
+	if (mq->in_short)
+		LIST_REMOVE(group->short_rings, mq, next_short);
+	if (!mq->in_backlog)
+		return;
+	LIST_REMOVE(group->backlog, mq, next_backlog);
+	group->backlog_last = group->backlog;
+	while (group->backlog_last && group->backlog_last->next_backlog)
+		group->backlog_last = group->backlog_last->next_backlog;
+}

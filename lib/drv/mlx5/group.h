@@ -1,0 +1,84 @@
+/* group.h - what a worker's queues of one port share: CQs with a table from QPN to queue, SRQs, a
+ * doorbell register
+ *
+ * A CQ holds at least the sum of the rings that complete into it: rings reserve entries, and where
+ * no CQ has that many left the next one is made, twice as large, so that thousands of queues have
+ * few. One poll takes what is in them: the cost is by the completion.
+ */
+#ifndef VBN_MLX5_GROUP_H
+#define VBN_MLX5_GROUP_H
+
+#include "drv/mlx5/mlx5.h"
+
+struct shared_cq {
+	struct cq cq;
+	struct shared_cq *next;
+	uint32_t reserved;
+};
+
+enum {
+	QPN_LEAF_BITS = 12, /* of 24 */
+	QPN_LEAF = 1 << QPN_LEAF_BITS,
+	QPN_TOP = 1 << (24 - QPN_LEAF_BITS),
+};
+
+struct mlx5_srq {
+	struct vbn_srq srq;
+	struct rq rq;
+	struct ibv_srq *ibv;
+	struct mlx5_group *group;
+	struct shared_cq *cq;
+	struct mlx5_srq *next;
+	bool below; /* the limit's event has been given */
+};
+
+struct mlx5_group {
+	struct queue_group group;
+	struct shared_cq *send_cqs, *recv_cqs;
+	struct mlx5_srq *srqs;
+	struct mlx5_queue **by_qpn[QPN_TOP];
+	struct mlx5_queue *backlog, *backlog_last; /* those with more to give than there was room */
+	struct mlx5_queue *idle;                   /* those with an unsignalled tail */
+	struct mlx5_queue *short_rings;            /* those with receives to post */
+	uint32_t idle_polls;
+	/* control path */
+	struct ibv_td *td; /* NULL: no register of its own */
+	struct ibv_pd *pd;
+	struct doorbell *doorbells;
+};
+
+static force_inline struct mlx5_queue *group_find(const struct mlx5_group *group, uint32_t qpn)
+{
+	struct mlx5_queue **leaf = group->by_qpn[qpn >> QPN_LEAF_BITS];
+
+	return likely(leaf) ? leaf[qpn & (QPN_LEAF - 1)] : NULL;
+}
+
+/* The rest is on the control thread, while the worker waits; put destroys what nobody uses. */
+struct mlx5_group *vbn__group_get(struct rdma_port *port, struct queue_list *list);
+void vbn__group_put(struct mlx5_group *group);
+
+/* The register behind a queue pair's doorbells. NULL: no memory. */
+struct doorbell *vbn__group_doorbell(struct mlx5_group *group, uint64_t *reg, uint32_t size);
+
+/* The parent domain whose queue pairs have a register of the worker's own, or NULL. */
+struct ibv_pd *vbn__group_pd(struct mlx5_group *group);
+
+/* Entries for a ring; NULL with a sentence. */
+struct shared_cq *vbn__group_reserve(
+	struct mlx5_group *group, struct shared_cq **cqs, uint32_t n, uint32_t *cqe_size);
+
+int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq);
+/* On the worker's thread, once the queue pair is gone: no list has the queue, and no CQE names it. */
+void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq);
+
+/* rings.c: a CQ of at least n entries; *cqe_size is 0 for libmlx5's choice, and comes back. */
+int vbn__cq_create(struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size);
+int vbn__qp_create(
+	struct rdma_port *port, struct mlx5_queue *mq, const struct vbn_queue_conf *conf);
+uint32_t vbn__sq_planned(const struct vbn_queue_conf *conf);
+void vbn__rq_offsets(struct rq *rq, const struct vbn_pool *pool, bool datagrams);
+/* Length and key of every receive WQE, which never change. */
+uint32_t vbn__rq_byte_count(const struct rq *rq);
+
+#endif

@@ -1,0 +1,79 @@
+/* rq.h - one message received: from a CQE to a buf and an event, for a ring of a queue's own or a
+ * shared one */
+#ifndef VBN_MLX5_RQ_H
+#define VBN_MLX5_RQ_H
+
+#include "drv/mlx5/cq.h"
+#include "drv/mlx5/mlx5.h"
+
+/* What an entry says of its message. */
+struct arrival {
+	uint32_t len;
+	uint32_t imm;
+	uint8_t op; /* enum vbn_op */
+	bool has_imm;
+};
+
+/* Entries that a plain send does not make: with immediate data, or scattered into the CQE. False:
+ * an error. */
+bool vbn__rq_take_other(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe, uint8_t seen,
+	struct vbn_buf *buf, struct arrival *arrival);
+
+static force_inline struct mlx5_wqe_data_seg *rq_wqe(const struct rq *rq, uint16_t index)
+{
+	return (void *)(rq->wqes + ((size_t)(index & rq->mask) << rq->log2_stride));
+}
+
+static force_inline struct mlx5_wqe_srq_next_seg *srq_link(const struct rq *rq, uint16_t index)
+{
+	return (void *)(rq->wqes + ((size_t)(index & rq->mask) << rq->log2_stride));
+}
+
+static force_inline uint16_t srq_next(const struct rq *rq, uint16_t index)
+{
+	return from_be16(srq_link(rq, index)->next_wqe_index);
+}
+
+/* Data and length of a message in a buf that was posted. A datagram has its network header before
+ * the data: it stays there, and says who sent it. */
+static force_inline void buf_receive(const struct rq *rq, struct vbn_buf *buf, uint64_t word,
+	const struct mlx5_cqe64 *cqe, struct arrival *arrival, const bool datagrams)
+{
+	if (datagrams) {
+		arrival->len -= min(arrival->len, (uint32_t)GRH_LEN);
+		buf->peer[0] = from_be32(cqe->flags_rqpn) & 0xffffff;
+		buf->peer[1] = (uintptr_t)buf + rq->post_offset;
+	}
+	/* A write's bytes are elsewhere. */
+	buf_set(buf, (uint8_t *)buf + rq->data_offset,
+		word | (likely(arrival->op == VBN_OP_RECV) ? arrival->len : 0));
+}
+
+static force_inline void recv_event(struct mlx5_queue *mq, struct vbn_buf *buf,
+	const struct arrival *arrival, struct vbn_event *event)
+{
+	*event = (struct vbn_event){.queue = &mq->queue,
+		.buf = buf,
+		.len = arrival->len,
+		.imm = arrival->imm,
+		.op = arrival->op,
+		.has_imm = arrival->has_imm};
+}
+
+/* With the ring short of bufs nothing may arrive any more, so it is filled even where nothing did.
+ */
+static force_inline bool ring_is_short(const struct rq *rq)
+{
+	return (uint16_t)(rq->head - rq->tail) != rq->depth;
+}
+
+/* A shared ring's WQE is free again: behind the last one that the device was given to follow. */
+static force_inline struct vbn_buf *srq_take(struct rq *rq, uint16_t index)
+{
+	srq_link(rq, rq->tail)->next_wqe_index = be16(index);
+	rq->tail = index;
+	rq->posted--;
+	return rq->slots[index & rq->mask];
+}
+
+#endif
