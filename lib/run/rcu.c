@@ -117,12 +117,38 @@ void vbn__rcu_wait(void)
 	grace_is_over();
 }
 
+/* The thread takes callbacks in the order in which they were asked for, so one behind all others
+ * says that they have been made. */
+struct mark {
+	struct rcu_later later;
+	bool passed;
+};
+
+static pthread_mutex_t mark_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t mark_passed = PTHREAD_COND_INITIALIZER;
+
+static void pass(void *arg)
+{
+	struct mark *mark = arg;
+
+	pthread_mutex_lock(&mark_lock);
+	mark->passed = true;
+	pthread_cond_broadcast(&mark_passed);
+	pthread_mutex_unlock(&mark_lock);
+}
+
 void vbn__rcu_barrier(void)
 {
-	bool paused = vbn__rcu_pause();
+	struct mark mark = {.passed = false};
+	bool paused;
 
-	if (load_acquire(&in_use))
-		urcu_qsbr_barrier();
+	if (!load_acquire(&in_use))
+		return;
+	paused = vbn__rcu_pause();
+	vbn__rcu_call(&mark.later, pass, &mark);
+	pthread_mutex_lock(&mark_lock);
+	while (!mark.passed)
+		pthread_cond_wait(&mark_passed, &mark_lock);
+	pthread_mutex_unlock(&mark_lock);
 	vbn__rcu_resume(paused);
-	grace_is_over();
 }

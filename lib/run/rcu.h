@@ -18,8 +18,8 @@
  * that was retired waits. It is only ever the memory that waits: nothing in this library waits for a
  * grace period on the control thread.
  *
- * Callbacks run on liburcu's own thread, created by the first vbn__rcu_call(); order among them is not
- * kept. Updaters exclude each other by means of their own. cds_lfht works too, with the flavor
+ * Callbacks run on liburcu's own thread, created by the first vbn__rcu_call(), in the order of the
+ * calls. Updaters exclude each other by means of their own. cds_lfht works too, with the flavor
  * urcu_qsbr_flavor: its updaters must be registered readers, which the control thread is not.
  */
 #ifndef VBN_RCU_H
