@@ -30,7 +30,7 @@ static force_inline void refill(struct mlx5_queue *mq)
 	store_once(&rq->record[MLX5_RCV_DBR], be32(head));
 }
 
-void vbn__rq_refill(struct mlx5_queue *mq)
+fast_path void vbn__rq_refill(struct mlx5_queue *mq)
 {
 	refill(mq);
 }

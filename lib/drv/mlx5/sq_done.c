@@ -94,7 +94,7 @@ static force_inline void completed(struct sq *sq, uint16_t index)
 	sq->done = index;
 }
 
-void vbn__sq_completed(struct sq *sq, uint16_t index)
+fast_path void vbn__sq_completed(struct sq *sq, uint16_t index)
 {
 	completed(sq, index);
 }
@@ -140,7 +140,7 @@ fast_path int vbn__sq_reap(struct mlx5_queue *mq, struct vbn_event *events, int 
 	return release(mq, sq->done, VBN_OK, events, n);
 }
 
-void vbn__sq_make_room(struct mlx5_queue *mq)
+fast_path void vbn__sq_make_room(struct mlx5_queue *mq)
 {
 	if (mq->queue.grouped)
 		vbn__group_reap(mq->group);
