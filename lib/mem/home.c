@@ -94,7 +94,8 @@ void vbn__pool_collect(struct vbn_pool *pool)
 		lane_receive(vbn__home, arrive, vbn__home);
 	else
 		vbn__lane_sweep(&kind, arrive, NULL);
-	take_returned(pool);
+	if (load_once(&pool->returned))
+		take_returned(pool);
 }
 
 /* ---- a worker's home ---- */

@@ -209,6 +209,14 @@ static force_inline struct vbn_buf *pool_pop(struct vbn_pool *pool)
 	return buf;
 }
 
+/* How many of `wanted` bufs pool_pop() can give now, having looked for more where it is short. */
+static force_inline uint32_t pool_ready(struct vbn_pool *pool, uint32_t wanted)
+{
+	if (unlikely(pool->n_free < wanted))
+		vbn__pool_more(pool);
+	return min(wanted, pool->n_free);
+}
+
 /* ---- zones, for drivers ---- */
 
 struct vbn_zone {

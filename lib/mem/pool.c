@@ -183,7 +183,7 @@ cold bool vbn__pool_more(struct vbn_pool *pool)
 {
 	const uint32_t before = pool->n_free;
 
-	if (!vbn__pool_claim(pool))
+	if (load_once(&pool->home) || !vbn__pool_claim(pool))
 		vbn__pool_collect(pool);
 	return pool->n_free > before;
 }

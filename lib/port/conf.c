@@ -31,6 +31,16 @@ static int check_number(const char *field, struct vbn_num *number, uint32_t fall
 	return check_range(field, number->value, 0, high);
 }
 
+/* What is sent from a pool, or received into it, goes home to it with no detour. */
+static int claim(const char *object, struct vbn_pool *pool)
+{
+	if (vbn__pool_claim(pool))
+		return fail(EINVAL,
+			"%s cannot be created: pool \"%s\" is another worker's: create one on this worker's thread",
+			object, pool->name);
+	return 0;
+}
+
 static int check_pool(const struct vbn_queue_conf *conf)
 {
 	if (!conf->rx_pool)
@@ -117,6 +127,10 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 		ret = check_pool(conf);
 	if (!ret && !conf->tx_pool)
 		conf->tx_pool = conf->rx_pool;
+	if (!ret)
+		ret = claim("queue", conf->rx_pool);
+	if (!ret)
+		ret = claim("queue", conf->tx_pool);
 	return ret;
 }
 
@@ -128,6 +142,8 @@ int vbn__srq_conf_check(const struct vbn_port_info *port, struct vbn_srq_conf *c
 		ret = check_range("limit", conf->limit, 0, conf->depth);
 	if (!ret && !conf->pool)
 		ret = fail(EINVAL, "srq cannot be created: its receives have no pool: set pool");
+	if (!ret)
+		ret = claim("srq", conf->pool);
 	if (!ret && conf->pool->n_free < conf->depth)
 		ret = fail(ENOMEM,
 			"srq cannot be created: pool \"%s\" has %u bufs left of %u and the ring takes %u: make the pool larger or depth smaller",

@@ -10,7 +10,7 @@ static force_inline void refill(struct mlx5_queue *mq)
 	struct rq *rq = mq->rq;
 	struct vbn_pool *pool = rq->pool;
 	uint32_t wanted = rq->depth - (uint32_t)(uint16_t)(rq->head - rq->tail);
-	uint32_t n = min(wanted, pool->n_free);
+	uint32_t n = pool_ready(pool, wanted);
 	uint16_t head = rq->head;
 	const uint16_t end = (uint16_t)(head + n);
 
@@ -40,7 +40,7 @@ fast_path void vbn__rq_refill(struct mlx5_queue *mq)
 fast_path uint32_t vbn__srq_refill(struct rq *rq)
 {
 	struct vbn_pool *pool = rq->pool;
-	const uint32_t wanted = (uint32_t)rq->depth - rq->posted, n = min(wanted, pool->n_free);
+	const uint32_t wanted = (uint32_t)rq->depth - rq->posted, n = pool_ready(pool, wanted);
 	uint16_t head = rq->head;
 
 	if (!n)

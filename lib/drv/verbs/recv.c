@@ -8,7 +8,7 @@ void vbn__verbs_refill(struct verbs_queue *vq)
 	struct verbs_rq *rq = &vq->rq;
 	struct vbn_pool *pool = rq->pool;
 	const uint32_t wanted = rq->mask + 1 - (rq->head - rq->tail);
-	const uint32_t n = min(wanted, pool->n_free), first = rq->head;
+	const uint32_t n = pool_ready(pool, wanted), first = rq->head;
 	struct ibv_recv_wr *last, *next, *bad;
 	int error;
 
