@@ -25,8 +25,11 @@ static __attribute__((constructor)) void find_memmove(void)
 #endif
 
 /* Of a large registration only so much is brought in: a sparse mapping of terabytes is legal, and all
- * of it would be more than any machine has. The engine takes page faults on the rest. */
+ * of it would be more than any machine has. The engine takes page faults on the rest. Fuzz targets,
+ * which name addresses of sanitizers' memory, have less. */
+#ifndef MOST_BROUGHT_IN
 #define MOST_BROUGHT_IN ((size_t)256 << 20)
+#endif
 
 /* Brings the pages in as a registration on hardware pins them; kernels before 5.14 only say whether
  * there are any. */
