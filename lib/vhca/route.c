@@ -147,7 +147,10 @@ static size_t parse_ip(
 		route->traffic_class = (uint8_t)(ip[0] << 4 | ip[1] >> 4);
 		route->v1 = grh;
 		*payload = get_be16(ip + 4);
-		return IPV6_BYTES;
+		/* mapped addresses are a GRH's; in IPv6 they would be mistaken for IPv4's */
+		return grh || (!vhca_is_ipv4(route->source) && !vhca_is_ipv4(route->dest))
+			? IPV6_BYTES
+			: 0;
 	}
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* packet_fuzz.c - any bytes as a RoCEv2 packet: what is decoded lies within them, and encoding it
- * gives them back
+/* packet_fuzz.c - any bytes as a RoCE packet: what is decoded lies within them, and encoding it gives
+ * them back; and as what is behind an Ethernet header
  */
 
 #include "vhca/packet.h"
@@ -14,12 +14,29 @@ static void demand(bool holds)
 		abort();
 }
 
+static void parse(uint16_t type, const uint8_t *bytes, size_t size)
+{
+	struct vhca_route route;
+	size_t packet_size = 0, n = vhca_route_parse(type, bytes, size, &route, &packet_size);
+	uint8_t headers[VHCA_ROUTE_BYTES];
+
+	if (!n)
+		return;
+	demand(n <= sizeof(headers) && n + packet_size <= size);
+	demand(vhca_route_type(&route) == type);
+	vhca_icrc_of_headers(bytes, n);
+	demand(vhca_route_headers(&route, (uint32_t)packet_size - VHCA_ICRC_BYTES, headers) > 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
 	struct vhca_packet packet = {0};
 	uint8_t headers[VHCA_MAX_HEADERS];
 	uint32_t n;
 
+	parse(VHCA_TYPE_IPV4, bytes, size);
+	parse(VHCA_TYPE_IPV6, bytes, size);
+	parse(VHCA_TYPE_ROCE, bytes, size);
 	if (vhca_packet_decode(bytes, size, &packet) != VHCA_DROP_NONE)
 		return 0;
 	demand(packet.payload >= bytes &&
