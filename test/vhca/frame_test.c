@@ -6,6 +6,8 @@
 
 #include "network.h"
 
+#include "vhca/route.h"
+
 #include <cmocka.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -404,6 +406,47 @@ static void test_frames_of_other_vlans_are_not_received(void **state)
 	drop_qps();
 }
 
+/* ---- P_Keys ---- */
+
+/* The frame of the other partition, with an ICRC that is right. */
+static void inject_of_partition(const struct frame *frame, uint16_t pkey)
+{
+	struct frame other = *frame;
+	uint8_t *ip = other.bytes + (inside(frame) - frame->bytes), *bth = ip + 28;
+	size_t size = (size_t)(word(ip + 2) - 28 - VHCA_ICRC_BYTES);
+
+	put_word(bth + 2, pkey);
+	vhca_icrc_write(vhca_icrc_of_headers(ip, 28), bth, size);
+	inject(&other);
+}
+
+static void test_packets_of_other_partitions_are_not_received(void **state)
+{
+	struct completion completion;
+	struct frame frame;
+	unsigned long before;
+	struct ibv_ah *ah;
+
+	(void)state;
+	make_datagram_qps();
+	forget_frames(false);
+	expect_datagram(GID_IPV4_V2, 2, 0, 0);
+	forget_frames(true);
+	ah = make_way(&ends[0], gid_of(&ends[1], GID_IPV4_V2), GID_IPV4_V2, 0);
+	post_receive(&ends[1]);
+	post_send(&ends[0], 100, ah, ends[1].qp->qp_num);
+	expect_completion(&ends[0]);
+	frame = wait_frame(true, TYPE_IPV4, 0);
+	before = counted("rx_pkey");
+	inject_of_partition(&frame, 0x8001);
+	expect_counted("rx_pkey", before + 1);
+	assert_false(wait_completion(&ends[1], 0.02, &completion));
+	inject_of_partition(&frame, 0x7fff); /* a limited member of ours */
+	expect_completion(&ends[1]);
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	drop_qps();
+}
+
 /* ---- ways ---- */
 
 static union ibv_gid ipv4_gid(uint8_t a, uint8_t b, uint8_t c, uint8_t d)
@@ -595,6 +638,7 @@ int main(void)
 		cmocka_unit_test(test_version_1_is_another_ethertype),
 		cmocka_unit_test(test_a_cqe_tells_of_the_tag),
 		cmocka_unit_test(test_frames_of_other_vlans_are_not_received),
+		cmocka_unit_test(test_packets_of_other_partitions_are_not_received),
 		cmocka_unit_test(test_what_is_beyond_the_link_goes_by_the_gateway),
 		cmocka_unit_test(test_gids_are_addresses_of_the_link),
 		cmocka_unit_test(test_tshark_decodes_them),
