@@ -93,9 +93,10 @@ class Preload(CommandTest):
 
     def test_options_are_variables(self):
         answer = verbena("vhca", "--devices", "3", "--mtu", "512", "--node", "-1", "--seed", "7", "--strict", "error", "--fault",
-                         "msg-drop=5,msg-alter=6", "--", "env", VHCA_SEED="3", VHCA_PROFILE="connectx4lx")
+                         "msg-drop=5,msg-alter=6", "--trap", "--idle", "nap", "--", "env", VHCA_SEED="3", VHCA_PROFILE="connectx4lx",
+                         VHCA_TRAP="0")
         for line in ("VHCA_DEVICES=3", "VHCA_MTU=512", "VHCA_NODE=-1", "VHCA_SEED=7", "VHCA_STRICT=error",
-                     "VHCA_FAULT=msg-drop=5,msg-alter=6", "VHCA_PROFILE=connectx4lx"):
+                     "VHCA_FAULT=msg-drop=5,msg-alter=6", "VHCA_PROFILE=connectx4lx", "VHCA_TRAP=1", "VHCA_IDLE=nap"):
             self.assertIn(line, answer.out.splitlines())
         self.assertNotIn("VERBENA_", answer.out)
 
@@ -107,12 +108,14 @@ class Preload(CommandTest):
         """A variable that is wrong is told as the option is that it mirrors; where the option is given it does not matter."""
         for name, text in (("VHCA_DEVICES", "17"), ("VHCA_MTU", "1024,1500"), ("VHCA_NODE", "x"), ("VHCA_PROFILE", "connectx9"),
                            ("VHCA_STRICT", "very"), ("VHCA_SEED", "-1"), ("VHCA_ADDRESS", "here"), ("VHCA_WIRE", "string"),
-                           ("VHCA_SPEED", "7"), ("VHCA_FAULT", "msg-drop=0")):
+                           ("VHCA_SPEED", "7"), ("VHCA_FAULT", "msg-drop=0"), ("VHCA_TRAP", "yes"), ("VHCA_IDLE", "sleep")):
             answer = verbena("vhca", "--", "true", **{name: text})
             self.status(answer, 2)
             self.sentence(answer, name + " in the environment")
         self.status(verbena("vhca", "--mtu", "512", "--", "true", VHCA_MTU="1500"), DONE)
         self.status(verbena("vhca", "--", "true", VHCA_MTU=""), DONE)
+        answer = verbena("vhca", "--", "env", VHCA_TRAP="0")
+        self.assertIn("VHCA_TRAP=0", answer.out.splitlines())
 
     def test_unknown_variable(self):
         """Most likely a slip of the pen: it is told, and does no harm."""
@@ -249,6 +252,26 @@ class ShowStatus(CommandTest):
         answer = verbena("vhca", "status", "--json", "-")
         self.status(answer, DONE)
         self.assertNotIn(program.pid, [found["pid"] for found in json.loads(answer.out)["processes"]])
+
+    def test_how_it_idles(self):
+        """What was asked for, what holds, and why that is another: trapped pages are one reason."""
+        for options, shown, holds in (((), ("idle: doze", "idle: nap, not doze: userfaultfd "), None),
+                                      (("--idle", "nap"), ("idle: nap",), {"asked": "nap", "is": "nap", "dozes": 0}),
+                                      (("--trap",), ("idle: nap, not doze: UAR pages are trapped",),
+                                       {"asked": "doze", "is": "nap", "dozes": 0, "why": "UAR pages are trapped"})):
+            with subprocess.Popen([VERBENA, "vhca", *options, "--", "ibv_asyncwatch"], stdout=subprocess.PIPE) as program:
+                try:
+                    program.stdout.readline()
+                    answer = verbena("vhca", "status", "--json", "-")
+                    found = next(found for found in json.loads(answer.out)["processes"] if found["pid"] == program.pid)
+                    text = verbena("vhca", "status").out
+                finally:
+                    program.kill()
+            if holds:
+                self.assertEqual(found["idle"], holds)
+            section = text[text.index(f"process {program.pid}: "):]
+            line = next(line for line in section.splitlines() if line.startswith("  idle: ")).strip()
+            self.assertTrue(line.startswith(shown), line)
 
     def test_other_users(self):
         """Given a process of root, when another user asks, then it is counted and not shown; nor does it answer by itself."""
