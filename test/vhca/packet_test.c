@@ -48,7 +48,7 @@ static void crc_is_the_same_by_all_ways(void **state)
 	}
 }
 
-/* ---- vectors: the first two by scapy's RoCE layer, the third by the annex's rule and zlib ---- */
+/* ---- vectors: the first two by scapy's RoCE layer, the others by the annexes' rules and zlib ---- */
 
 static const char send_frame[] = "45000034000040004011ab65c0a80701c0a8070212b712b70020d647"
 				 "0460ffff000001238000045668656c6c6f2100007ec72810";
@@ -60,6 +60,11 @@ static const char write_frame[] =
 	"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f2021222324252627"
 	"28292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f"
 	"505152535455565758595a5b5c5d5e5f60616263406389ee";
+
+/* RoCEv1's: a GRH with a traffic class and a flow label. */
+static const char grh_frame[] = "6441234500181b40fe800000000000000200fffe0a000001"
+				"fe8000000000000002000afffe000002"
+				"0420ffff000001238000045668656c6c6f2100009efb9c33";
 
 struct frame {
 	uint8_t bytes[256];
@@ -172,6 +177,40 @@ static void a_write_over_ipv6_is_understood(void **state)
 	assert_int_equal(packet.length, 100);
 	expect_encoded(&frame, &packet);
 	expect_icrc(&frame);
+}
+
+/* The route that is read off it makes the same headers but for what the ICRC leaves out. */
+static void a_grh_is_understood(void **state)
+{
+	struct vhca_packet packet = {.length = 0};
+	struct vhca_route route;
+	size_t size = 0, n;
+	uint8_t grh[40];
+	struct frame frame;
+
+	(void)state;
+	frame_of(&frame, grh_frame, 32); /* and no UDP's 8 bytes */
+	n = vhca_route_parse(VHCA_TYPE_ROCE, frame.bytes, frame.size, &route, &size);
+	assert_int_equal(n, 40);
+	assert_int_equal(size, frame.packet_size);
+	assert_true(route.v1);
+	assert_int_equal(route.traffic_class, 0x44);
+	assert_int_equal(route.source[15], 1);
+	assert_int_equal(route.dest[15], 2);
+	expect_decoded(&frame, &packet);
+	assert_memory_equal(packet.payload, "hello!", 6);
+	size -= VHCA_ICRC_BYTES;
+	assert_true(vhca_icrc_right(vhca_icrc_of_headers(frame.bytes, 40), frame.packet, size));
+	assert_true(
+		vhca_icrc_right(vhca_icrc_of_route(&route, (uint32_t)size), frame.packet, size));
+	vhca_route_grh(&route, (uint32_t)size, grh);
+	frame.bytes[1] &= 0xf0; /* the flow label is not kept */
+	frame.bytes[2] = frame.bytes[3] = 0;
+	assert_memory_equal(grh, frame.bytes, 40);
+	/* what ends too early, or is of another type, is none */
+	assert_int_equal(vhca_route_parse(VHCA_TYPE_ROCE, frame.bytes, 63, &route, &size), 0);
+	assert_int_equal(vhca_route_parse(VHCA_TYPE_IPV6, frame.bytes, 64, &route, &size), 0);
+	assert_int_equal(vhca_route_parse(VHCA_TYPE_IPV4, frame.bytes, 64, &route, &size), 0);
 }
 
 static void one_wrong_bit_breaks_the_icrc(void **state)
@@ -304,6 +343,7 @@ int main(void)
 		cmocka_unit_test(a_send_is_understood),
 		cmocka_unit_test(an_acknowledgement_is_understood),
 		cmocka_unit_test(a_write_over_ipv6_is_understood),
+		cmocka_unit_test(a_grh_is_understood),
 		cmocka_unit_test(one_wrong_bit_breaks_the_icrc),
 		cmocka_unit_test(every_opcode_goes_there_and_back),
 		cmocka_unit_test(hostile_packets_are_dropped_by_name),
