@@ -191,7 +191,7 @@ int mini_ring_read(struct mini_ring *ring, uint32_t n)
 		seen = cq_look(&ring->cq, index, &cqe);
 		if (cqe_absent(seen))
 			break;
-		if (is_title(seen)) {
+		if (cqe_is_title(seen)) {
 			if (!session_begin(session, &ring->cq, index, ring_size(ring)))
 				return complain(ring, "a session's length",
 					from_be32(cqe->byte_cnt), MINI_LEAST);
@@ -252,7 +252,7 @@ uint32_t mini_ring_read_spoilt(struct mini_ring *ring, uint32_t n)
 		seen = cq_look(&ring->cq, ring->cq.index, &cqe);
 		if (cqe_absent(seen))
 			break;
-		if (is_title(seen)) {
+		if (cqe_is_title(seen)) {
 			if (!session_begin(session, &ring->cq, ring->cq.index, ring_size(ring)))
 				break;
 			ring->cq.index += session->n;

@@ -85,7 +85,7 @@ static void test_stale_entries_stay_hidden(void **state)
 	for (uint32_t i = 0; i < 8; i++) /* the first pass: eight plain ones */
 		memcpy(ring.cq.first + 64 * i, &plain, sizeof(plain));
 	memcpy(ring.cq.first, &title, sizeof(title)); /* the second: one session */
-	assert_true(is_title(cq_look(&ring.cq, 8, &cqe)));
+	assert_true(cqe_is_title(cq_look(&ring.cq, 8, &cqe)));
 	assert_true(session_begin(&ring.session, &ring.cq, 8, 8));
 	for (uint32_t n; (n = session_ready(&ring.session));)
 		session_take(&ring.session, &ring.cq, n);

@@ -48,6 +48,18 @@ static force_inline bool cqe_absent(uint8_t seen)
 	return seen & CQE_NOT_OURS || seen >> 4 == MLX5_CQE_INVALID;
 }
 
+/* A title: a session of compressed completions begins here (mini.h). */
+static force_inline bool cqe_is_title(uint8_t seen)
+{
+	return (seen & CQE_FORMAT) == CQE_COMPRESSED && !cqe_absent(seen);
+}
+
+/* How many entries are read with this one: a session's length, or 1. */
+static force_inline uint32_t cqe_span(const struct mlx5_cqe64 *cqe, uint8_t seen)
+{
+	return cqe_is_title(seen) ? max(from_be32(cqe->byte_cnt), 1u) : 1;
+}
+
 /* Gives the entries before `index` back to the device. */
 static force_inline void cq_consume(struct cq *cq, uint32_t index)
 {

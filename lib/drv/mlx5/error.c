@@ -160,9 +160,15 @@ static const struct mlx5_cqe64 *first_error(const struct cq *cq, uint32_t qpn)
 {
 	const struct mlx5_cqe64 *cqe;
 
-	for (uint32_t i = 0; i <= cq->mask && !cqe_absent(cq_look(cq, cq->index + i, &cqe)); i++)
+	uint8_t seen;
+
+	for (uint32_t i = 0; i <= cq->mask; i += cqe_span(cqe, seen)) {
+		seen = cq_look(cq, cq->index + i, &cqe);
+		if (cqe_absent(seen))
+			break;
 		if (is_error(cqe) && cqe_qpn(cqe) == qpn)
 			return cqe;
+	}
 	return NULL;
 }
 
@@ -218,6 +224,7 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, bool of_send, const struct mlx
 	}
 	static_assert(sizeof(*error) == sizeof(*cqe), "an error CQE is a CQE");
 	error = (const void *)cqe;
+	mq->failure.in_error = true;
 	mq->failure.status = status_of(error->syndrome);
 	mq->failure.of_send = of_send;
 	mq->failure.wqe = from_be16((be_force __be16)error->wqe_counter);
@@ -266,6 +273,7 @@ cold void vbn__mlx5_news(struct vbn_queue *queue, uint32_t news)
 		snprintf(queue->error, sizeof(queue->error), "queue %s/%u failed: %s",
 			queue->port->info.name, queue->number, news_text(news));
 	}
+	mq->failure.in_error = true;
 	mq->failure.silent |= (news & (NEWS_DEVICE | NEWS_CQ)) != 0;
 	mq->failure.cq_lost |= (news & NEWS_CQ) != 0;
 	if (queue->grouped)

@@ -419,7 +419,7 @@ struct shared_cq *vbn__group_reserve(
 	shared = calloc(1, sizeof(*shared));
 	if (!shared)
 		return NULL;
-	if (vbn__cq_create(port, &shared->cq, entries, cqe_size)) {
+	if (vbn__cq_create(port, &shared->cq, entries, cqe_size, 0)) {
 		if (shared->cq.ibv)
 			ibv_destroy_cq(shared->cq.ibv);
 		free(shared);

@@ -82,6 +82,7 @@ struct session {
 	uint32_t first; /* index of the title */
 	uint32_t n;
 	uint32_t taken;
+	uint32_t source; /* of datagrams: the title's */
 	mini_decode *decode;
 	const struct mini_decoder *decoder;
 };
@@ -98,12 +99,6 @@ static force_inline uint32_t session_ready(const struct session *session)
 static force_inline const struct completion *session_next(const struct session *session)
 {
 	return &session->decoded[session->taken & (MINI_CQES - 1)];
-}
-
-/* Whether what cq_look() saw is a title. */
-static force_inline bool is_title(uint8_t seen)
-{
-	return (seen & CQE_FORMAT) == CQE_COMPRESSED && !cqe_absent(seen);
 }
 
 /* Begins the session with the title at `index`; none is under way. `most` is how many completions
@@ -142,8 +137,8 @@ static force_inline void slots_done(const struct cq *cq, uint32_t index, uint32_
 		store_once(op_own, MINI_DONE);
 }
 
-/* n of session_ready() have been taken. The caller gives the slots back to the device when the
- * whole session has been, and not before: arrays to come lie in them. */
+/* n of session_ready() have been taken. What is needed of their slots has been read by then: array k
+ * when completion 8k comes to its turn. */
 static force_inline void session_take(struct session *session, const struct cq *cq, uint32_t n)
 {
 	slots_done(cq, session->first + session->taken, n);
@@ -153,10 +148,18 @@ static force_inline void session_take(struct session *session, const struct cq *
 }
 
 /* The index that the device may be told of: nothing before it is needed any more. `index` is the
- * next entry's. */
+ * entry behind the session's. A session that is cut must not hold more slots than it has completions
+ * left, or the CQ would be overrun by what is posted again. */
 static force_inline uint32_t session_consumed(const struct session *session, uint32_t index)
 {
-	return session->taken == session->n ? index : session->first;
+	return index - (session->n - session->taken);
 }
+
+/* mini_rq.c: a queue's receive CQ, compressed, and its session, both the queue's to free; -ENOTSUP
+ * where the device has it not. Then the ops of such a queue, and how its arrays are read. */
+int vbn__mini_cq_create(struct rdma_port *port, struct mlx5_queue *mq, uint32_t n);
+void vbn__mini_ops(struct queue_ops *ops, bool datagrams);
+int vbn__mini_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n);
+const char *vbn__mini_name(const struct mlx5_queue *mq);
 
 #endif

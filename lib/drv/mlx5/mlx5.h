@@ -12,7 +12,7 @@
  *   sq_stage.h   the template of operations with bufs: sq.c send and write, sq_rdma.c read and
  *                atomics, sq_peer.c datagrams; sq_inline.c bytes; sq.c flush
  *   sq_done.c    what has completed
- *   rq.c         receive and post again; mini.c compressed completions
+ *   rq.c         receive and post again; mini*.c with compressed completions
  *   cq.h         the next CQE, if it is there
  *   error.c      why a queue has failed, in words; failed.c its data path
  *   peer.c       where datagrams go
@@ -136,6 +136,9 @@ struct failure {
 	enum vbn_status status;
 	bool reported;    /* the FAILED event has been given */
 	bool of_send;     /* the failed WQE is one of the send queue's */
+	bool in_error;    /* the QP is in its error state, so that everything is flushed */
+	bool drained;     /* a NOP has been sent behind everything */
+	bool flushing;    /* the first flushed send is known: it is sq.done */
 	bool silent;      /* no CQE will tell of what is outstanding */
 	bool cq_lost;     /* it cannot be used again */
 	uint16_t wqe;     /* its index */
@@ -206,6 +209,8 @@ uint32_t vbn__sq_outstanding(const struct vbn_queue *queue);
 
 /* Receive queue. Either of bufs and events is filled. */
 int vbn__rq_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n);
+int vbn__rq_take_plain(
+	struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n);
 void vbn__rq_refill(struct mlx5_queue *mq);
 uint32_t vbn__srq_refill(struct rq *rq);
 

@@ -1,5 +1,6 @@
 /* modes.c - what was asked of an mlx5 queue, and what it has */
 
+#include "drv/mlx5/mini.h"
 #include "drv/mlx5/queue.h"
 
 static const char *asked_count(uint32_t number, const char *unit)
@@ -57,8 +58,11 @@ static void technique_modes(const struct mlx5_queue *mq, struct mode_report *rep
 	vbn__mode_add(report, "cqe_size", asked_count(conf->cqe_size, "B"),
 		vbn__mode_number(mq->cqe_size, "B"), "%s",
 		conf->cqe_size ? "as asked for" : "as libmlx5 made the queue");
-	vbn__mode_add(report, "cqe_compression", vbn__mode_switch(conf->cqe_compression), "off",
-		"the queue's completions are not worth it, or the device has it not");
+	vbn__mode_add(report, "cqe_compression", vbn__mode_switch(conf->cqe_compression),
+		mq->session ? vbn__mini_name(mq) : "off", "%s",
+		mq->session
+			? "of receives; read by the decoder for this CPU"
+			: "it spares PCIe bandwidth, not instructions: ask for it where that is short");
 	vbn__mode_add(report, "scatter_to_cqe", vbn__mode_switch(conf->scatter_to_cqe),
 		!mq->scatter_to_cqe                      ? "off"
 			: conf->scatter_to_cqe == VBN_ON ? "on"
@@ -69,7 +73,7 @@ static void technique_modes(const struct mlx5_queue *mq, struct mode_report *rep
 			? "small messages come in their CQE, and are copied"
 			: "the device would not turn it off");
 	vbn__mode_add(report, "prefetch", vbn__mode_switch(conf->prefetch),
-		on_off(conf->prefetch == VBN_ON && !mq->queue.grouped),
+		on_off(conf->prefetch == VBN_ON && !mq->queue.grouped && !mq->session),
 		"the CQE and the buf header to come next");
 }
 

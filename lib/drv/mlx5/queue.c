@@ -1,6 +1,7 @@
 /* queue.c - an mlx5 queue's life: create, connect, reset, stop, free */
 
 #include "drv/mlx5/queue.h"
+#include "drv/mlx5/mini.h"
 
 #include <stdlib.h>
 
@@ -32,6 +33,7 @@ static void free_memory(struct mlx5_queue *mq)
 	free(mq->sq.slots);
 	free(mq->own_rq.slots);
 	free(mq->burst_ops);
+	free(mq->session);
 	free(mq);
 }
 
@@ -39,15 +41,20 @@ static void free_memory(struct mlx5_queue *mq)
 static int own_cqs_create(
 	struct rdma_port *port, struct mlx5_queue *mq, const struct vbn_queue_conf *conf)
 {
-	int ret = vbn__cq_create(port, &mq->own_send_cq, vbn__sq_planned(conf), &mq->cqe_size);
+	int ret = vbn__cq_create(port, &mq->own_send_cq, vbn__sq_planned(conf), &mq->cqe_size, 0);
 
-	return ret ? ret : vbn__cq_create(port, &mq->own_recv_cq, conf->rx_depth, &mq->cqe_size);
+	if (!ret && conf->cqe_compression == VBN_ON)
+		return vbn__mini_cq_create(port, mq, conf->rx_depth);
+	return ret ? ret : vbn__cq_create(port, &mq->own_recv_cq, conf->rx_depth, &mq->cqe_size, 0);
 }
 
 static int shared_cqs_take(struct mlx5_queue *mq, const struct vbn_queue_conf *conf)
 {
 	struct mlx5_group *group = mq->group;
 
+	if (conf->cqe_compression == VBN_ON)
+		return fail(ENOTSUP,
+			"queue cannot be created: cqe_compression is on, and completions that queues share are not compressed: leave it to the library, or give the queue its own");
 	mq->queue.grouped = true;
 	mq->reserved_send = vbn__sq_planned(conf);
 	mq->shared_send =
@@ -182,6 +189,8 @@ static int ops_fill(struct mlx5_queue *mq)
 		vbn__sq_rdma_ops(ops);
 	if (mq->queue.grouped)
 		vbn__group_ops(ops);
+	else if (mq->session)
+		vbn__mini_ops(ops, datagrams);
 	else
 		vbn__rq_ops(ops, datagrams, conf->prefetch == VBN_ON);
 	ops->flush = mq->blueflame ? vbn__sq_flush_blueflame : vbn__sq_flush;

@@ -14,16 +14,19 @@ enum { GATHER_IN_ENTRY = 2 };
 
 /* ---- CQs ---- */
 
-static struct ibv_cq *cq_make(struct ibv_context *context, uint32_t n, uint32_t cqe_size)
+static struct ibv_cq *cq_make(
+	struct ibv_context *context, uint32_t n, uint32_t cqe_size, uint8_t compression)
 {
 	/* libmlx5 makes the next power of two above what is asked for. */
 	struct ibv_cq_init_attr_ex attr = {.cqe = n - 1};
 	struct mlx5dv_cq_init_attr dv = {
-		.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE, .cqe_size = (uint16_t)cqe_size};
+		.cqe_size = (uint16_t)cqe_size, .cqe_comp_res_format = compression};
 	struct ibv_cq_ex *cq;
 
-	if (!cqe_size)
+	if (!cqe_size && !compression)
 		return ibv_create_cq(context, (int)n - 1, NULL, NULL, 0);
+	dv.comp_mask = (cqe_size ? (uint64_t)MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE : 0) |
+		(compression ? (uint64_t)MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE : 0);
 	cq = mlx5dv_create_cq(context, &attr, &dv);
 	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
 }
@@ -50,9 +53,10 @@ static int cq_take_over(struct rdma_port *port, struct cq *cq, uint32_t *cqe_siz
 	return 0;
 }
 
-int vbn__cq_create(struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size)
+int vbn__cq_create(
+	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, uint8_t compression)
 {
-	cq->ibv = cq_make(port->context, max(n, 2u), *cqe_size);
+	cq->ibv = cq_make(port->context, max(n, 2u), *cqe_size, compression);
 	if (!cq->ibv)
 		return fail(errno,
 			"port %s refused a completion queue of %u entries: %s; ask for smaller rings",

@@ -2,6 +2,8 @@
 
 #include "drv/mlx5/rq.h"
 
+#include "drv/mlx5/mini.h"
+
 /* Posts bufs until the ring has `depth` of them or the pool is empty. Each WQE's length and key
  * never change, so only the address is written: queue creation wrote the rest. The device reads the
  * record when it needs a receive; there is no doorbell. */
@@ -148,6 +150,14 @@ static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struc
 }
 
 int vbn__rq_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
+{
+	if (mq->session)
+		return vbn__mini_take(mq, bufs, events, n);
+	return vbn__rq_take_plain(mq, bufs, events, n);
+}
+
+int vbn__rq_take_plain(
+	struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
 {
 	return mq->rq->datagrams ? take(mq, bufs, events, n, true, false)
 				 : take(mq, bufs, events, n, false, false);
