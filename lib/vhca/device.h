@@ -339,6 +339,12 @@ static inline uint8_t vhca_av_sl(const struct mlx5_wqe_av *av)
 	return av->stat_rate_sl >> 1 & 7;
 }
 
+/* The tag of what leaves by that GID; 0: there is none. */
+static inline uint16_t vhca_tag_of(const struct vhca_gid *gid, uint8_t sl)
+{
+	return (uint16_t)(gid->vlan ? sl << 13 | gid->vlan : 0);
+}
+
 static force_inline struct vhca_mr *vhca_find_mr(const struct vhca_tables *tables, uint32_t key)
 {
 	uint32_t index = key >> 8;
@@ -449,6 +455,8 @@ void vhca_engine_fault(int n_devices, uintptr_t address);
 
 /* Takes the doorbells of a page, before what they stand for goes or starts anew. */
 unsigned int vhca_page_poll(struct vhca_page *page);
+/* Whether there are any. */
+bool vhca_page_rung(const struct vhca_page *page);
 
 /* ---- requester.c ---- */
 

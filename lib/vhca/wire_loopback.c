@@ -172,7 +172,7 @@ static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 	struct vhca_datagram how = {
 		.source_qpn = message->qp->number,
 		.qkey = qkey_of(message),
-		.tag = source->vlan ? (uint16_t)(vhca_av_sl(av) << 13 | source->vlan) : 0,
+		.tag = vhca_tag_of(source, vhca_av_sl(av)),
 	};
 
 	count_sent(message->qp, message->length);

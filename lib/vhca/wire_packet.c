@@ -57,8 +57,7 @@ static bool route_of_frames(
 	route->source_port = (uint16_t)(FIRST_SOURCE_PORT | ((path->qpn * 0x9e3779b1u) >> 18));
 	route->v1 = !source->type;
 	route->traffic_class = path->traffic_class;
-	if (source->vlan)
-		route->tag = (uint16_t)(path->sl << 13 | source->vlan);
+	route->tag = vhca_tag_of(source, path->sl);
 	return vhca_is_ipv4(route->source) == vhca_is_ipv4(route->dest);
 }
 
