@@ -423,16 +423,6 @@ static bool pages_known(int n_devices)
 
 /* ---- whether there is anything to do ---- */
 
-static bool page_rung(const struct vhca_page *page)
-{
-	static const uint16_t registers[] = {0x800, 0x900, 0xa00, 0xb00, MLX5_CQ_DOORBELL};
-
-	for (size_t i = 0; i < ARRAY_SIZE(registers); i++)
-		if (load_once((const uint64_t *)(const void *)(page->registers + registers[i])))
-			return true;
-	return false;
-}
-
 /* What needs sweeps. Receives that are posted to a QP in ERR come without a doorbell, and so do
  * those that a held wire waits for. */
 static bool device_busy(const struct vhca_device *device)
@@ -443,7 +433,7 @@ static bool device_busy(const struct vhca_device *device)
 		return false;
 	for (const struct vhca_link *link = tables->pages.next; link != &tables->pages;
 		link = link->next)
-		if (page_rung(container_of(link, struct vhca_page, link)))
+		if (vhca_page_rung(container_of(link, struct vhca_page, link)))
 			return true;
 	return !vhca_list_empty(&tables->active) || !vhca_list_empty(&tables->sessions) ||
 		!vhca_list_empty(&tables->errored) || device->wire->held;

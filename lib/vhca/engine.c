@@ -173,6 +173,19 @@ unsigned int vhca_page_poll(struct vhca_page *page)
 	return n;
 }
 
+static bool is_rung(const uint8_t *doorbell)
+{
+	return load_once((const uint64_t *)(const void *)doorbell);
+}
+
+bool vhca_page_rung(const struct vhca_page *page)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(bf_registers); i++)
+		if (is_rung(page->registers + bf_registers[i]))
+			return true;
+	return is_rung(page->registers + MLX5_CQ_DOORBELL);
+}
+
 /* ---- sweep ---- */
 
 static unsigned int run_pages(struct vhca_tables *tables)
@@ -302,6 +315,8 @@ static unsigned int sweep(int n_devices)
 	}
 	vhca_clock_tick();
 	n += sweep_guarded(n_devices, clock_due);
+	if (unlikely(engine.watch))
+		vhca_rules_watched();
 	engine.nothing_in = false;
 	if (clock_due)
 		engine.last_clock_page = now;

@@ -229,6 +229,15 @@ void vhca_rule_srq_link(struct vhca_qp *qp, uint16_t index, uint16_t next);
 bool vhca_rule_cq_overrun(struct vhca_cq *cq, struct vhca_qp *qp);
 /* Looks for records whose doorbell never came; engine thread, about once a second. */
 void vhca_rules_watch(struct vhca_device *device);
+/* Behind the last device. */
+void vhca_rules_watched(void);
+
+/* ---- threads.c: the engine's own ---- */
+
+/* Remembers how far each thread of the program has come. */
+void vhca_threads_look(void);
+/* Each that was there has run for some milliseconds since, ended, or sleeps in a system call. */
+bool vhca_threads_went_on(void);
 
 /* How often it was broken in this process, told or not; and what it is called. */
 uint64_t vhca_rule_breaches(enum vhca_rule rule, const char **name);

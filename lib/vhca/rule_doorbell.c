@@ -290,6 +290,36 @@ static bool wqe_is_there(const struct vhca_qp *qp)
 		from_be32(words[1]) >> 8 == qp->number;
 }
 
+/* In the round of looks that is under way. */
+static struct {
+	bool asked, went_on; /* the threads, since the last round */
+	bool unrung;         /* some QP is */
+} around;
+
+/* A thread that has been kept from running may still be about to ring: asked once, and only where
+ * there is something to tell. */
+static bool threads_went_on(void)
+{
+	if (!around.asked)
+		around.went_on = vhca_threads_went_on();
+	around.asked = true;
+	return around.went_on;
+}
+
+/* It may have gone on just now, and its doorbell not been seen yet. */
+static bool is_ringing(const struct vhca_qp *qp)
+{
+	return vhca_page_rung(qp->page) || load_once(&vhca_stores_waiting);
+}
+
+static void tell_unrung(struct vhca_qp *qp, uint16_t record)
+{
+	qp->unrung_told = true;
+	if (vhca_rule_report(wqe_is_there(qp) ? VHCA_RULE_RECORD_DOORBELL : VHCA_RULE_RECORD_SLOT,
+		    qp, qp->sq_pi, "send record", record, qp->sq_pi))
+		vhca_qp_fail(qp);
+}
+
 static void watch(struct vhca_qp *qp)
 {
 	uint16_t record;
@@ -301,17 +331,15 @@ static void watch(struct vhca_qp *qp)
 		qp->unrung = false;
 		return;
 	}
-	if (qp->unrung && qp->unrung_record == record && !qp->unrung_told) {
-		qp->unrung_told = true;
-		if (vhca_rule_report(
-			    wqe_is_there(qp) ? VHCA_RULE_RECORD_DOORBELL : VHCA_RULE_RECORD_SLOT,
-			    qp, qp->sq_pi, "send record", record, qp->sq_pi))
-			vhca_qp_fail(qp);
-		return;
+	if (qp->unrung && qp->unrung_record == record) {
+		if (!qp->unrung_told && threads_went_on() && !is_ringing(qp))
+			tell_unrung(qp, record);
+	} else {
+		qp->unrung_told &= qp->unrung_record == record;
+		qp->unrung = true;
+		qp->unrung_record = record;
 	}
-	qp->unrung_told &= qp->unrung_record == record;
-	qp->unrung = true;
-	qp->unrung_record = record;
+	around.unrung |= !qp->unrung_told;
 }
 
 void vhca_rules_watch(struct vhca_device *device)
@@ -324,4 +352,11 @@ void vhca_rules_watch(struct vhca_device *device)
 		for (struct vhca_link *link = qps->next; link != qps; link = link->next)
 			watch(container_of(link, struct vhca_qp, on_page));
 	}
+}
+
+void vhca_rules_watched(void)
+{
+	if (around.unrung)
+		vhca_threads_look();
+	around.asked = around.unrung = false;
 }

@@ -21,7 +21,8 @@
  *     responder.c  receives: RQ and SRQ, scatter, remote access
  *     cqe.c        writes CQEs (64 and 128 bytes), overrun, arm and events
  *     rule.h       the rules of the device's contract, and their checks: rule.c tells, rule_wqe.c and
- *                  rule_doorbell.c look; trap*.c, the slow mode that sees every doorbell
+ *                  rule_doorbell.c look, threads.c at what the program's threads do; trap*.c, the
+ *                  slow mode that sees every doorbell
  *     fault.c      misbehaviour on request
  *     wire.h       what a wire must do; wire_loopback.c, the in-process one
  *     flow.h       the wires of RoCEv2 packets: wire_packet.c, the transports of flow*.c, packet.c and
