@@ -243,6 +243,7 @@ struct vhca_qp {
 	struct vhca_srq *srq;
 	uint32_t access;
 	uint64_t unready_since; /* clock_cycles(): a wire waits for a receive WQE; 0: it does not */
+	uint64_t unready_cpu;   /* ns of a core that the program had had by then */
 	bool part_held;         /* of a message of several packets, some have come */
 	struct vhca_receive part;
 	uint32_t datagram_psn;

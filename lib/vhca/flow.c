@@ -21,7 +21,8 @@ static struct vhca_flow *flow_create(struct vhca_packet_wire *wire, struct vhca_
 		.qpn = qp->number,
 		.sgid_index = (uint8_t)qp->sgid_index,
 		.sl = to->sl & 7,
-		.traffic_class = to->grh.traffic_class};
+		.traffic_class = to->grh.traffic_class,
+		.hop_limit = VHCA_HOP_LIMIT};
 	struct vhca_flow *flow = calloc(1, sizeof(*flow));
 
 	if (!flow)

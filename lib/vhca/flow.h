@@ -4,6 +4,7 @@
  *   flow.c          a flow's life, its timers and lists
  *   flow_send.c     RC's requester: segmentation, window, acknowledgements, going back
  *   flow_answer.c   RC's and UC's responder: sequence, duplicates, replies
+ *   patience.c      with a receiver that is late
  *   disturb.c       faults on the wire
  *
  * A flow is made when its QP first sends or hears a packet, and goes with the QP's reset or end.
@@ -87,8 +88,10 @@ struct vhca_packet_wire {
 	struct vhca_link flows, due, ready, timed;
 	uint64_t drops[VHCA_N_DROPS];
 	uint64_t last_poll, lively; /* clock_cycles(): when, and until when at every turn */
-	uint64_t lively_cycles, quiet_cycles, patience_cycles, stopped_cycles;
+	uint64_t hz, lively_cycles, quiet_cycles, stopped_cycles;
 	uint64_t retransmitted;
+	uint64_t starved_at; /* patience.c's: when it last looked, and what it found */
+	bool starved;
 	bool waited;                      /* the packet that comes next has come before */
 	struct vhca_route datagram_route; /* of the last one sent */
 	/* disturb.c's */
@@ -139,13 +142,18 @@ void vhca_flow_arrived(struct vhca_flow *flow, const struct vhca_packet *packet)
 void vhca_flow_reply(struct vhca_flow *flow);
 void vhca_flow_acknowledge(struct vhca_flow *flow);
 
+/* ---- patience.c ---- */
+
+/* A packet has come for a QP that has no receive WQE: whether it waits. */
+bool vhca_patience(struct vhca_packet_wire *wire, struct vhca_qp *qp);
+
 /* ---- wire_packet.c ---- */
 
 /* How a QP reaches another, as an address vector says it. */
 struct vhca_path {
 	const uint8_t *gid; /* the other's */
 	uint32_t qpn;       /* the own one */
-	uint8_t sgid_index, sl, traffic_class;
+	uint8_t sgid_index, sl, traffic_class, hop_limit;
 };
 
 static inline struct vhca_path vhca_path_of_av(const struct mlx5_wqe_av *av, uint32_t qpn)
@@ -154,7 +162,8 @@ static inline struct vhca_path vhca_path_of_av(const struct mlx5_wqe_av *av, uin
 		.qpn = qpn,
 		.sgid_index = (uint8_t)vhca_av_gid(av),
 		.sl = vhca_av_sl(av),
-		.traffic_class = av->tclass};
+		.traffic_class = av->tclass,
+		.hop_limit = av->hop_limit ? av->hop_limit : 1}; /* with 0 no host lets it out */
 }
 
 /* False: there is no way on this wire. */

@@ -57,6 +57,7 @@ const char *const vhca_drop_names[VHCA_N_DROPS] = {
 	[VHCA_DROP_SOURCE] = "rx_source",
 	[VHCA_DROP_STALE_ANSWER] = "rx_stale_answer",
 	[VHCA_DROP_ADDRESS] = "rx_address",
+	[VHCA_DROP_OVERFLOW] = "rx_socket_full",
 	[VHCA_DROP_VLAN] = "rx_vlan",
 	[VHCA_DROP_SEND] = "tx_refused",
 	[VHCA_DROP_FAULT] = "tx_fault",

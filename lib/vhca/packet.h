@@ -95,6 +95,7 @@ enum vhca_drop {
 	VHCA_DROP_SOURCE,
 	VHCA_DROP_STALE_ANSWER,
 	VHCA_DROP_ADDRESS,
+	VHCA_DROP_OVERFLOW, /* in the socket, before it was seen */
 	VHCA_DROP_VLAN,
 	VHCA_DROP_SEND,
 	VHCA_DROP_FAULT,

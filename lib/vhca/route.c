@@ -13,7 +13,6 @@ enum {
 	MASKED_LRH_BYTES = 8,
 	NEXT_UDP = 17,
 	NEXT_BTH = 0x1b,
-	TIME_TO_LIVE = 64,
 	FRAGMENT = 0x3fff, /* more fragments, or an offset */
 };
 
@@ -63,7 +62,7 @@ static size_t put_ipv4(uint8_t *ip, const struct vhca_route *route, uint32_t pay
 	ip[1] = route->traffic_class;
 	put_be16(ip + 2, IPV4_BYTES + payload);
 	ip[6] = 0x40; /* do not fragment */
-	ip[8] = TIME_TO_LIVE;
+	ip[8] = route->hop_limit;
 	ip[9] = NEXT_UDP;
 	memcpy(ip + 12, route->source + 12, 4);
 	memcpy(ip + 16, route->dest + 12, 4);
@@ -78,7 +77,7 @@ static size_t put_ipv6(uint8_t *ip, const struct vhca_route *route, uint32_t pay
 	ip[1] = (uint8_t)(route->traffic_class << 4);
 	put_be16(ip + 4, payload);
 	ip[6] = route->v1 ? NEXT_BTH : NEXT_UDP;
-	ip[7] = TIME_TO_LIVE;
+	ip[7] = route->hop_limit;
 	memcpy(ip + 8, route->source, 16);
 	memcpy(ip + 24, route->dest, 16);
 	return IPV6_BYTES;
@@ -137,6 +136,7 @@ static size_t parse_ip(
 		route->dest[10] = route->dest[11] = 0xff;
 		memcpy(route->dest + 12, ip + 16, 4);
 		route->traffic_class = ip[1];
+		route->hop_limit = ip[8];
 		*payload = get_be16(ip + 2) - (size_t)IPV4_BYTES;
 		return IPV4_BYTES;
 	}
@@ -145,6 +145,7 @@ static size_t parse_ip(
 		memcpy(route->source, ip + 8, 16);
 		memcpy(route->dest, ip + 24, 16);
 		route->traffic_class = (uint8_t)(ip[0] << 4 | ip[1] >> 4);
+		route->hop_limit = ip[7];
 		route->v1 = grh;
 		*payload = get_be16(ip + 4);
 		/* mapped addresses are a GRH's; in IPv6 they would be mistaken for IPv4's */

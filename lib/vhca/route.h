@@ -26,10 +26,13 @@ struct vhca_route {
 	uint16_t source_port; /* of UDP */
 	uint16_t tag;         /* of 802.1Q: priority << 13 | VLAN; 0: none */
 	bool v1;              /* a GRH alone */
-	uint8_t traffic_class;
+	uint8_t traffic_class, hop_limit;
+	uint8_t zero;
 };
 
-static_assert(sizeof(struct vhca_route) == 38, "a route has no padding");
+static_assert(sizeof(struct vhca_route) == 40, "a route has no padding");
+
+enum { VHCA_HOP_LIMIT = 64 }; /* as the kernel resolves a connection's */
 
 static inline bool vhca_is_ipv4(const uint8_t address[16])
 {

@@ -11,13 +11,13 @@ enum {
 	DEFAULT_PKEY = 0xffff,
 	READY_FLOWS = 4096, /* before the queues have their turn */
 	PKEY_MASK = 0x7fff,
-	FIRST_SOURCE_PORT = 0xc000,     /* RoCEv2's source ports are for the network to hash on */
-	LIVELY_NS = 1000 * 1000,        /* the carrier is asked at every turn after a packet */
-	QUIET_NS = 20 * 1000,           /* ... and so often when there was none for long */
-	PAUSE_NS = 20 * 1000,           /* a sender's, while its peer is full */
-	PAUSE_PACKETS = 16,             /* of a UC message, before the peer is looked at again */
-	PATIENCE_NS = 60 * 1000 * 1000, /* with a receiver that is behind with its WQEs */
-	STOPPED_S = 10,                 /* a process that reads nothing for so long is gone */
+	FIRST_SOURCE_PORT = 0xc000, /* RoCEv2's source ports are for the network to hash on */
+	LIVELY_NS = 1000 * 1000,    /* the carrier is asked at every turn after a packet */
+	QUIET_NS = 20 * 1000,       /* ... and so often when there was none for long */
+	HELD_NS = 100 * 1000,       /* until a late receiver is looked at again */
+	PAUSE_NS = 20 * 1000,       /* a sender's, while its peer is full */
+	PAUSE_PACKETS = 16,         /* of a UC message, before the peer is looked at again */
+	STOPPED_S = 10,             /* a process that reads nothing for so long is gone */
 };
 
 static struct vhca_packet_wire *packet_wire(struct vhca_wire *wire)
@@ -56,7 +56,6 @@ static bool route_of_frames(
 	memcpy(route->dest, path->gid, 16);
 	route->source_port = (uint16_t)(FIRST_SOURCE_PORT | ((path->qpn * 0x9e3779b1u) >> 18));
 	route->v1 = !source->type;
-	route->traffic_class = path->traffic_class;
 	route->tag = vhca_tag_of(source, path->sl);
 	return vhca_is_ipv4(route->source) == vhca_is_ipv4(route->dest);
 }
@@ -78,6 +77,8 @@ bool vhca_wire_route(
 	const struct vhca_gid *source = &wire->wire.device->gids[path->sgid_index];
 
 	memset(route, 0, sizeof(*route));
+	route->traffic_class = path->traffic_class;
+	route->hop_limit = path->hop_limit;
 	return wire->carrier->ops->frames ? route_of_frames(source, path, route)
 					  : route_of_socket(wire->carrier, path, route);
 }
@@ -186,22 +187,16 @@ static enum vhca_drop deliver_datagram(
 	return VHCA_DROP_NONE;
 }
 
-/* Ethernet would pause a sender that nobody tells to send again, and here a receiver may not even
- * have had the core to post its receives: its packets wait, but not for ever. */
+/* Nobody would send it again: it waits for a receive WQE, but not for ever. */
 static bool must_wait(
 	struct vhca_packet_wire *wire, struct vhca_qp *qp, const struct vhca_packet *packet)
 {
-	uint64_t now;
-
 	if (likely(qp->type == IBV_QPT_RC) || !(packet->parts & VHCA_IS_SEND) ||
 		!(packet->parts & VHCA_BEGINS) || vhca_responder_ready(qp)) {
 		qp->unready_since = 0;
 		return false;
 	}
-	now = clock_cycles();
-	if (!qp->unready_since)
-		qp->unready_since = now;
-	wire->wire.held = now - qp->unready_since < wire->patience_cycles;
+	wire->wire.held = vhca_patience(wire, qp);
 	return wire->wire.held;
 }
 
@@ -450,6 +445,8 @@ static unsigned int poll(struct vhca_wire *base)
 		n += run_ready(wire);
 		carrier->ops->flush(carrier);
 	}
+	if (unlikely(wire->wire.held))
+		vhca_deadline(HELD_NS); /* receives are posted without a doorbell */
 	return n + received;
 }
 
@@ -487,7 +484,7 @@ static struct vhca_wire *create(struct vhca_device *device, const struct vhca_wi
 	}
 	wire->wire.fd = wire->carrier->fd;
 	wire->lively_cycles = hz / 1000000000u * LIVELY_NS;
-	wire->patience_cycles = hz / 1000000u * (PATIENCE_NS / 1000);
+	wire->hz = hz;
 	wire->stopped_cycles = hz * STOPPED_S;
 	wire->quiet_cycles = hz / 1000000u * QUIET_NS / 1000;
 	vhca_list_init(&wire->flows);
@@ -520,6 +517,8 @@ static const char *counter(const struct vhca_wire *base, size_t i, uint64_t *val
 	if (i >= VHCA_N_DROPS)
 		return NULL;
 	*value = i ? wire->drops[i] : wire->retransmitted; /* no drop is of the first kind */
+	if (i == VHCA_DROP_SEND)
+		*value += wire->carrier->refused;
 	return i ? vhca_drop_names[i] : "retransmitted";
 }
 

@@ -35,18 +35,20 @@ enum {
 
 #define DEFAULT_ADDRESS "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1" /* 127.0.0.1 */
 
-/* Packets of one size to one address, side by side. */
+/* Packets of one size to one address, side by side, with the same in their IP headers. */
 struct burst {
 	struct sockaddr_storage dest;
 	socklen_t dest_size;
 	uint8_t address[16];
 	uint32_t offset, length, segment, n;
+	uint8_t traffic_class, hop_limit;
 	bool local, closed;
 };
 
+/* Room for all that may come or go with a datagram: segments, two fields of the IP header, drops. */
 union control {
 	struct cmsghdr header;
-	uint8_t bytes[CMSG_SPACE(sizeof(int))];
+	uint8_t bytes[4 * CMSG_SPACE(sizeof(int))];
 };
 
 struct udp {
@@ -153,17 +155,33 @@ static void send_messages(struct udp *udp)
 	udp->n_messages = 0;
 }
 
-static void add_segment_size(struct msghdr *message, union control *control, uint32_t segment)
+static void add_control(struct msghdr *message, int level, int type, const void *data, size_t size)
 {
-	struct cmsghdr *header = &control->header;
+	struct cmsghdr *header =
+		(void *)((uint8_t *)message->msg_control + message->msg_controllen);
+
+	header->cmsg_level = level;
+	header->cmsg_type = type;
+	header->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(header), data, size);
+	message->msg_controllen += CMSG_SPACE(size);
+}
+
+/* What is not as the socket has it. */
+static void add_controls(struct msghdr *message, const struct burst *burst, uint32_t segment)
+{
+	int traffic_class = burst->traffic_class, hop_limit = burst->hop_limit;
+	bool ipv4 = vhca_is_ipv4(burst->address);
 	uint16_t size = (uint16_t)segment;
 
-	message->msg_control = control;
-	message->msg_controllen = CMSG_SPACE(sizeof(size));
-	header->cmsg_level = IPPROTO_UDP;
-	header->cmsg_type = UDP_SEGMENT;
-	header->cmsg_len = CMSG_LEN(sizeof(size));
-	memcpy(CMSG_DATA(header), &size, sizeof(size));
+	if (segment)
+		add_control(message, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof(size));
+	if (traffic_class)
+		add_control(message, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS,
+			&traffic_class, sizeof(traffic_class));
+	if (hop_limit != VHCA_HOP_LIMIT)
+		add_control(message, ipv4 ? IPPROTO_IP : IPPROTO_IPV6,
+			ipv4 ? IP_TTL : IPV6_HOPLIMIT, &hop_limit, sizeof(hop_limit));
 }
 
 /* Segments of `segment` bytes; 0: one datagram. */
@@ -177,9 +195,9 @@ static void add_message(
 	*message = (struct msghdr){.msg_name = &burst->dest,
 		.msg_namelen = burst->dest_size,
 		.msg_iov = &udp->parts[i],
-		.msg_iovlen = 1};
-	if (segment)
-		add_segment_size(message, &udp->controls[i], segment);
+		.msg_iovlen = 1,
+		.msg_control = &udp->controls[i]};
+	add_controls(message, burst, segment);
 	if (udp->n_messages == MAX_MESSAGES)
 		send_messages(udp);
 }
@@ -222,7 +240,9 @@ static void flush(struct vhca_carrier *carrier)
 static bool joins(const struct burst *burst, const struct vhca_route *route, uint32_t size)
 {
 	return !burst->closed && size <= burst->segment && burst->n < MAX_SEGMENTS &&
-		burst->length + size <= MAX_BURST_BYTES && !memcmp(burst->address, route->dest, 16);
+		burst->length + size <= MAX_BURST_BYTES &&
+		burst->traffic_class == route->traffic_class &&
+		burst->hop_limit == route->hop_limit && !memcmp(burst->address, route->dest, 16);
 }
 
 static void start_burst(struct udp *udp, const struct vhca_route *route, uint32_t size)
@@ -236,6 +256,8 @@ static void start_burst(struct udp *udp, const struct vhca_route *route, uint32_
 	burst->length = burst->n = 0;
 	burst->segment = size;
 	burst->closed = false;
+	burst->traffic_class = route->traffic_class;
+	burst->hop_limit = route->hop_limit;
 	burst->local = is_local(route->dest);
 	memcpy(burst->address, route->dest, 16);
 	burst->dest_size = socket_address(route->dest, VHCA_ROCE_PORT, &burst->dest);
@@ -268,15 +290,43 @@ static void commit(struct vhca_carrier *carrier)
 
 /* ---- in ---- */
 
-static uint32_t segment_size(struct msghdr *message, uint32_t length)
+static int int_of(const struct cmsghdr *header)
 {
-	struct cmsghdr *header = CMSG_FIRSTHDR(message);
-	int size;
+	int value = 0;
 
-	if (!header || header->cmsg_level != IPPROTO_UDP || header->cmsg_type != UDP_GRO)
-		return length;
-	memcpy(&size, CMSG_DATA(header), sizeof(size));
-	return size > 0 ? (uint32_t)size : length;
+	memcpy(&value, CMSG_DATA(header), min(header->cmsg_len - CMSG_LEN(0), sizeof(value)));
+	return value;
+}
+
+/* What the kernel says of the datagram, and how many it had no room for; returns the size of the
+ * segments that it has put together. */
+static uint32_t read_controls(
+	struct udp *udp, struct vhca_packet_wire *wire, struct msghdr *message, uint32_t length)
+{
+	uint32_t segment = length;
+
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+		header = CMSG_NXTHDR(message, header)) {
+		int value = int_of(header);
+
+		switch (header->cmsg_level << 16 | header->cmsg_type) {
+		case IPPROTO_UDP << 16 | UDP_GRO:
+			segment = value > 0 ? (uint32_t)value : length;
+			break;
+		case IPPROTO_IP << 16 | IP_TTL:
+		case IPPROTO_IPV6 << 16 | IPV6_HOPLIMIT:
+			udp->route.hop_limit = (uint8_t)value;
+			break;
+		case IPPROTO_IP << 16 | IP_TOS:
+		case IPPROTO_IPV6 << 16 | IPV6_TCLASS:
+			udp->route.traffic_class = (uint8_t)value;
+			break;
+		case SOL_SOCKET << 16 | SO_RXQ_OVFL:
+			wire->drops[VHCA_DROP_OVERFLOW] = (uint32_t)value;
+			break;
+		}
+	}
+	return segment;
 }
 
 static bool receive_packet(
@@ -298,9 +348,9 @@ static bool receive_message(
 	struct udp *udp, struct vhca_packet_wire *wire, uint32_t i, unsigned int *n)
 {
 	uint32_t length = udp->in[i].msg_len;
-	uint32_t segment = segment_size(&udp->in[i].msg_hdr, length);
 	const uint8_t *bytes = udp->in_parts[i].iov_base;
 	struct vhca_route route = udp->route;
+	uint32_t segment = read_controls(udp, wire, &udp->in[i].msg_hdr, length);
 
 	plain_address(&udp->from[i], udp->route.source, &udp->route.source_port);
 	if (memcmp(&route, &udp->route, sizeof(route)))
@@ -369,10 +419,18 @@ static void set_options(struct udp *udp, bool ipv4)
 {
 	int fd = udp->carrier.fd, zero = 0;
 
-	if (ipv4)
+	if (ipv4) {
 		set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-	else
+		set_option(fd, IPPROTO_IP, IP_TTL, VHCA_HOP_LIMIT);
+		set_option(fd, IPPROTO_IP, IP_RECVTTL, 1);
+		set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
+	} else {
 		set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+		set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, VHCA_HOP_LIMIT);
+		set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+		set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+	}
+	set_option(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
 	set_option(fd, SOL_SOCKET, SO_RCVBUF, SOCKET_BYTES);
 	set_option(fd, SOL_SOCKET, SO_SNDBUF, SOCKET_BYTES);
 	set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, SOCKET_BYTES);

@@ -217,8 +217,8 @@ static void answers_in_the_cqe(void **state)
 		post_send(&pair.a, 1, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, 0, cases[i].length,
 			&pair.b, 0);
 		post_recv(&pair.b, 2, 100, 64); /* a write behind it tells that the read is done */
-		post_send(&pair.a, 3, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, 200, 1,
-			&pair.b, 200);
+		post_send(&pair.a, 3, IBV_WR_RDMA_WRITE_WITH_IMM,
+			IBV_SEND_SIGNALED | IBV_SEND_FENCE, 200, 1, &pair.b, 200);
 		expect_wc(pair.b.recv_cq, 2, IBV_WC_SUCCESS);
 		cqe = (void *)((uint8_t *)cq.buf + cq.cqe_size - 64);
 		assert_int_equal(mlx5dv_get_cqe_format(cqe), cases[i].inlined ? 1 : 0);

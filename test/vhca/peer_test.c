@@ -7,6 +7,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { LENGTH = 3000 /* three packets */ };
@@ -172,6 +175,56 @@ static void without_a_core(void **state)
 	run_two(request_of_one_that_stops, be_stopped, IBV_QPT_RC, 0, "", false);
 }
 
+/* A thread alone is stopped: its process goes on receiving. Datagrams for which it had posted no
+ * receive, as it had no core, were dropped after 60 ms: ib_send_bw -c UD waited for them for ever. */
+static void flood_one_that_is_held(struct side *side)
+{
+	static const struct manner none;
+	int status;
+
+	side_open(side, &none);
+	rendezvous(side);
+	assert_int_equal(ptrace(PTRACE_SEIZE, side->remote.process, NULL, NULL), 0);
+	assert_int_equal(ptrace(PTRACE_INTERRUPT, side->remote.process, NULL, NULL), 0);
+	assert_int_equal(waitpid(side->remote.process, &status, __WALL), side->remote.process);
+	for (uint32_t i = 0; i < 3 * N_RECEIVES; i++) {
+		post_one(side, IBV_WR_SEND, i, 1000);
+		expect_status(side, i, IBV_WC_SUCCESS);
+	}
+	usleep(300 * 1000); /* longer than it waits in any case */
+	assert_int_equal(ptrace(PTRACE_DETACH, side->remote.process, NULL, NULL), 0);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void be_held(struct side *side)
+{
+	static const struct manner none;
+
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+	side_open(side, &none);
+	for (uint32_t i = 0; i < N_RECEIVES; i++)
+		post_receive(side, i);
+	rendezvous(side);
+	for (uint32_t i = 0; i < 3 * N_RECEIVES; i++) {
+		struct ibv_wc wc = wait_wc(side->recv_cq);
+
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.wr_id, i);
+		if (i < 2 * N_RECEIVES)
+			post_receive(side, i + N_RECEIVES);
+	}
+	assert_int_equal(counter_of(side, "hw_counters/out_of_buffer"), 0);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void whose_thread_has_no_core(void **state)
+{
+	(void)state;
+	run_two(flood_one_that_is_held, be_held, IBV_QPT_UD, 0, "", false);
+}
+
 /* ---- a peer without a process ---- */
 
 static void leave(struct side *side)
@@ -303,6 +356,7 @@ int main(void)
 		cmocka_unit_test(with_another_rkey),
 		cmocka_unit_test(reads_behind_a_send_that_waits),
 		cmocka_unit_test(without_a_core),
+		cmocka_unit_test(whose_thread_has_no_core),
 		cmocka_unit_test(that_left),
 		cmocka_unit_test(that_is_killed),
 	};
