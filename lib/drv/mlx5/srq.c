@@ -115,6 +115,25 @@ int vbn__mlx5_srq_fill(struct vbn_srq *base)
 	return 0;
 }
 
+/* The free ones are the list from head to tail, which goes with the SRQ. */
+static void forget_free_wqes(struct rq *rq)
+{
+	rq->slots[rq->tail] = NULL;
+	for (uint16_t at = rq->head; at != rq->tail; at = rq->mask & srq_next(rq, at))
+		rq->slots[at] = NULL;
+}
+
+/* Of the WQEs, those from head to tail are free, and have no buf. The list is in the device's memory,
+ * so it is walked before that goes. */
+static void forget_free(struct rq *rq)
+{
+	uint16_t at = rq->head;
+
+	for (; at != rq->tail; at = srq_next(rq, at) & rq->mask)
+		rq->slots[at] = NULL;
+	rq->slots[at] = NULL;
+}
+
 void vbn__mlx5_srq_stop(struct vbn_srq *base)
 {
 	struct mlx5_srq *srq = container_of(base, struct mlx5_srq, srq);
@@ -125,20 +144,18 @@ void vbn__mlx5_srq_stop(struct vbn_srq *base)
 			break;
 		}
 	}
+	forget_free(&srq->rq);
 	ibv_destroy_srq(srq->ibv);
 	srq->cq->reserved -= 2u * srq->rq.depth;
 	vbn__group_put(srq->group);
 }
 
-/* What is posted goes home: all but the free ones, which are the list from head to tail. */
+/* What is posted goes home. */
 void vbn__mlx5_srq_free(struct vbn_srq *base)
 {
 	struct mlx5_srq *srq = container_of(base, struct mlx5_srq, srq);
 	struct rq *rq = &srq->rq;
 
-	rq->slots[rq->tail] = NULL;
-	for (uint16_t at = rq->head; at != rq->tail; at = rq->mask & srq_next(rq, at))
-		rq->slots[at] = NULL;
 	for (uint32_t i = 0; i <= rq->mask; i++)
 		if (rq->slots[i])
 			pool_push(rq->pool, rq->slots[i]);
