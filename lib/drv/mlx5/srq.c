@@ -115,14 +115,6 @@ int vbn__mlx5_srq_fill(struct vbn_srq *base)
 	return 0;
 }
 
-/* The free ones are the list from head to tail, which goes with the SRQ. */
-static void forget_free_wqes(struct rq *rq)
-{
-	rq->slots[rq->tail] = NULL;
-	for (uint16_t at = rq->head; at != rq->tail; at = rq->mask & srq_next(rq, at))
-		rq->slots[at] = NULL;
-}
-
 /* Of the WQEs, those from head to tail are free, and have no buf. The list is in the device's memory,
  * so it is walked before that goes. */
 static void forget_free(struct rq *rq)
