@@ -7,9 +7,10 @@
  */
 #include "msgrate.h"
 
-/* What has not come by then when all else has is lost; the other process may wait for a core. */
-#define LATE        (SECOND / 100)
-#define LATE_CREDIT (SECOND / 4)
+/* What has not come by then when all else has is lost. Where that is taken for lost which only waits
+ * for a core, RC waits for the receiver, but a datagram too many is lost indeed. */
+#define LATE          (SECOND / 100)
+#define LATE_FOR_SURE (SECOND / 4)
 
 /* ---- marks ---- */
 
@@ -388,6 +389,11 @@ static uint64_t pace_room(struct side *side)
 	return due > 0 ? (uint64_t)due : 0;
 }
 
+static uint64_t late_after(const struct end *end)
+{
+	return end->peer && end->side->run->conf.connection == VBN_RC ? LATE : LATE_FOR_SURE;
+}
+
 /* The window to the peer is shut. What is lost would keep it shut for ever: where the device is
  * done with all that was sent and still nothing comes, it is not counted as on its way any more. */
 static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uint64_t received)
@@ -397,7 +403,7 @@ static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uin
 	if (received != end->shut_at || end->n_held || vbn_queue_outstanding(end->queue)) {
 		end->shut_at = received;
 		end->shut_since = now;
-	} else if (now - end->shut_since > (end->peer ? LATE : LATE_CREDIT)) {
+	} else if (now - end->shut_since > late_after(end)) {
 		end->given_up = end->staged - received;
 	}
 }

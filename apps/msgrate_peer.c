@@ -432,7 +432,6 @@ int other_wait(struct other *other)
 void other_part(struct other *other, const char *reason)
 {
 	vbn_session_close(other->session, reason);
-	other->session = NULL;
 	free(other->buffer);
-	other->buffer = NULL;
+	*other = (struct other){.listener = other->listener};
 }

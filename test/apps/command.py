@@ -10,7 +10,7 @@ import unittest
 
 VERBENA = os.environ.get("VERBENA", "verbena")
 
-DONE, LOST, USAGE, CANNOT, STOPPED = 0, 1, 2, 3, 130
+DONE, LOST, USAGE, CANNOT, NO_PEER, STOPPED = 0, 1, 2, 3, 4, 130
 
 # The keys of msgrate's JSON object, in their order: scripts rely on them.
 MSGRATE_KEYS = ("tool version role driver device requested_device connection op size seconds messages sent received "
