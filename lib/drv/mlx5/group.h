@@ -74,8 +74,8 @@ void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq);
 
 /* rings.c: a CQ of at least n entries; *cqe_size is 0 for libmlx5's choice, and comes back. */
 /* `compression` is one of enum mlx5dv_cqe_comp_res_format, or 0. */
-int vbn__cq_create(struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size,
-	uint8_t compression);
+int vbn__cq_create(
+	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, uint8_t compression);
 int vbn__qp_create(
 	struct rdma_port *port, struct mlx5_queue *mq, const struct vbn_queue_conf *conf);
 uint32_t vbn__sq_planned(const struct vbn_queue_conf *conf);
