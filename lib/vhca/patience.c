@@ -7,13 +7,7 @@
 
 #include "vhca/flow.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
 	AT_LEAST_NS = 60 * 1000 * 1000,
@@ -43,47 +37,12 @@ static bool had_its_chance(const struct vhca_qp *qp)
 	return (int64_t)(program_ns() - qp->unready_cpu) >= CHANCE_NS;
 }
 
-/* A thread that waits for a core, or is held by a debugger: "R" or "t" behind the name, which may
- * have anything in it. */
-static bool about_to_run(const char *thread)
-{
-	char path[64], text[256];
-	const char *state;
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%.16s/stat", thread);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = 0;
-	state = strrchr(text, ')');
-	return state && state[1] == ' ' && (state[2] == 'R' || state[2] == 't');
-}
-
-static bool program_is_about_to_run(void)
-{
-	DIR *threads = opendir("/proc/self/task");
-	long self = syscall(SYS_gettid);
-	struct dirent *entry;
-	bool found = false;
-
-	while (threads && !found && (entry = readdir(threads)))
-		found = entry->d_name[0] != '.' && strtol(entry->d_name, NULL, 10) != self &&
-			about_to_run(entry->d_name);
-	if (threads)
-		closedir(threads);
-	return found;
-}
-
 /* Once in a while: it takes some ten microseconds. */
 static bool starved(struct vhca_packet_wire *wire, uint64_t now)
 {
 	if (now - wire->starved_at >= wire->hz / 1000 * (LOOK_EVERY_NS / 1000 / 1000)) {
 		wire->starved_at = now;
-		wire->starved = program_is_about_to_run();
+		wire->starved = vhca_threads_about_to_run();
 	}
 	return wire->starved;
 }

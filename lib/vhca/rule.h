@@ -238,6 +238,8 @@ void vhca_rules_watched(void);
 void vhca_threads_look(void);
 /* Each that was there has run for some milliseconds since, ended, or sleeps in a system call. */
 bool vhca_threads_went_on(void);
+/* One waits for a core, or is held by a debugger. */
+bool vhca_threads_about_to_run(void);
 
 /* How often it was broken in this process, told or not; and what it is called. */
 uint64_t vhca_rule_breaches(enum vhca_rule rule, const char **name);

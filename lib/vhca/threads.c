@@ -1,4 +1,4 @@
-/* threads.c - whether the program's threads have gone on between two looks
+/* threads.c - whether the program's threads have gone on between two looks, or are about to
  *
  * For a rule about what a thread fails to do: one that has been kept from running, by a debugger, a
  * page that has to be fetched, or busier threads, may still be about to do it. Which thread it is
@@ -91,4 +91,38 @@ bool vhca_threads_went_on(void)
 		if (!went_on(&seen[i]))
 			return false;
 	return all_seen;
+}
+
+/* "R" or "t" behind the name, which may have anything in it. */
+static bool about_to_run(const char *thread)
+{
+	char path[64], text[256];
+	const char *state;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%.16s/stat", thread);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	state = strrchr(text, ')');
+	return state && state[1] == ' ' && (state[2] == 'R' || state[2] == 't');
+}
+
+bool vhca_threads_about_to_run(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	int self = (int)syscall(SYS_gettid);
+	struct dirent *entry;
+	bool found = false;
+
+	while (tasks && !found && (entry = readdir(tasks)))
+		found = entry->d_name[0] != '.' && atoi(entry->d_name) != self &&
+			about_to_run(entry->d_name);
+	if (tasks)
+		closedir(tasks);
+	return found;
 }
