@@ -82,6 +82,7 @@ struct vbn_queue {
 	bool connected;
 	bool failed;
 	bool grouped; /* its group polls for it */
+	bool ended;   /* a reset is under way: the QP has been moved to its error state */
 	int refusal;  /* what a queue that takes nothing answers: -ENOTCONN, -EPIPE */
 	/* line 1 and on: counted once a burst */
 	struct vbn_queue_stats stats cache_aligned;

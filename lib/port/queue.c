@@ -227,12 +227,13 @@ VBN_API int vbn_queue_reset(struct vbn_queue *queue)
 
 	if (!queue->port->driver->queue_reset)
 		return -EOPNOTSUPP;
-	if (queue->connected && !queue->failed)
+	if (queue->connected && !queue->ended) {
 		ret = vbn__control_call(-1, fail_call, &call);
-	if (ret)
-		return ret;
-	if (queue->connected && !queue->failed)
+		if (ret)
+			return ret;
+		queue->ended = true;
 		queue->port->driver->queue_news(queue, NEWS_QP);
+	}
 	if (queue->failed && !queue->port->driver->queue_quiet(queue))
 		return -EAGAIN;
 	ret = vbn__control_call(-1, reset_call, &call);
@@ -240,7 +241,7 @@ VBN_API int vbn_queue_reset(struct vbn_queue *queue)
 		return ret;
 	queue->ops = &vbn__refusing_ops;
 	queue->refusal = -ENOTCONN;
-	queue->connected = queue->failed = false;
+	queue->connected = queue->failed = queue->ended = false;
 	queue->error[0] = '\0';
 	return 0;
 }

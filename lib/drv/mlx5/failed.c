@@ -4,7 +4,21 @@
 #include "drv/mlx5/rq.h"
 #include "drv/mlx5/sq.h"
 
-/* ---- what the device flushes: what it knows of, one CQE each, signalled or not ---- */
+/* ---- what the device flushes: each WQE that it had not completed, one CQE each, signalled or not
+ * ---- */
+
+/* Of WQEs that were completed and asked for no CQE the device says nothing, and it may have nothing
+ * else to flush. A NOP behind them is flushed in any case. */
+static void drain(struct mlx5_queue *mq)
+{
+	struct failure *failure = &mq->failure;
+
+	if (failure->drained || !failure->in_error || failure->silent ||
+		failure->flushed == mq->sq.head || !sq_room(&mq->sq))
+		return;
+	failure->drained = true;
+	vbn__sq_nop(mq);
+}
 
 static void see_flush_end(struct mlx5_queue *mq)
 {
@@ -18,15 +32,29 @@ static void see_flush_end(struct mlx5_queue *mq)
 		*flushed = sq->head;
 }
 
+/* Whether a is before b, both being in the ring. */
+static bool is_before(const struct sq *sq, uint16_t a, uint16_t b)
+{
+	return (uint16_t)(a - sq->tail) < (uint16_t)(b - sq->tail);
+}
+
+/* Everything before the first that is flushed has been carried out. */
 void vbn__failed_send_cqe(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe)
 {
 	struct sq *sq = &mq->sq;
-	uint16_t *flushed = &mq->failure.flushed;
-	uint16_t end = (uint16_t)(from_be16(cqe->wqe_counter) + 1);
+	struct failure *failure = &mq->failure;
+	const uint16_t index = from_be16(cqe->wqe_counter), end = (uint16_t)(index + 1);
+	const bool is_flush = cqe->op_own >> 4 == MLX5_CQE_REQ_ERR;
 
-	if (cqe->op_own >> 4 == MLX5_CQE_REQ_ERR &&
-		(uint16_t)(sq->head - end) < (uint16_t)(sq->head - *flushed))
-		*flushed = end;
+	if (!failure->flushing) {
+		failure->flushing = is_flush;
+		if (is_before(sq, sq->done, is_flush ? index : end))
+			sq->done = is_flush ? index : end;
+		if (is_before(sq, failure->flushed, sq->done))
+			failure->flushed = sq->done;
+	}
+	if (is_flush && is_before(sq, failure->flushed, end))
+		failure->flushed = end;
 }
 
 void vbn__failed_recv_cqe(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe)
@@ -68,6 +96,16 @@ static int failed_event(struct mlx5_queue *mq, struct vbn_event *event)
 	return 1;
 }
 
+/* What was carried out comes before the failure, so that must be known: by the error itself, by the
+ * first flushed send, or because there is nothing to know. */
+static bool may_report(const struct mlx5_queue *mq)
+{
+	const struct failure *failure = &mq->failure;
+
+	return failure->of_send || failure->flushing || failure->silent || !failure->in_error ||
+		failure->flushed == mq->sq.head;
+}
+
 /* In order: what was carried out before the failure, the failure, and then the outstanding work:
  * the WQE that failed with its own status, those behind it flushed. */
 int vbn__failed_events(struct mlx5_queue *mq, struct vbn_event *events, int n)
@@ -76,11 +114,12 @@ int vbn__failed_events(struct mlx5_queue *mq, struct vbn_event *events, int n)
 	int got = 0;
 
 	see_flush_end(mq);
+	drain(mq);
 	if (mq->failure.silent)
 		drop_receives(mq);
 	if (!mq->failure.reported) {
 		got = vbn__sq_release(mq, sq->done, VBN_OK, events, n);
-		if (sq->tail != sq->done || got == n)
+		if (sq->tail != sq->done || got == n || !may_report(mq))
 			return got;
 		got += failed_event(mq, events + got);
 	}
@@ -97,7 +136,9 @@ int vbn__failed_events(struct mlx5_queue *mq, struct vbn_event *events, int n)
 /* Whether there is something to give back at once. */
 bool vbn__failed_has_more(const struct mlx5_queue *mq)
 {
-	return !mq->failure.reported || mq->sq.tail != mq->failure.flushed;
+	if (!mq->failure.reported)
+		return mq->sq.tail != mq->sq.done || may_report(mq);
+	return mq->sq.tail != mq->failure.flushed;
 }
 
 /* Of CQs of its own, what follows the failure belongs to it. */

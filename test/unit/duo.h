@@ -1,0 +1,65 @@
+/* duo.h - two queues of one worker on an emulated mlx5 device, connected to each other, with what
+ * tests of them need: pools, an export, patterns, waits with a deadline
+ *
+ * Every buf must be home at duo_close(), whatever happened to the queues.
+ */
+#ifndef DUO_H
+#define DUO_H
+
+#include "drv/mlx5/group.h"
+
+#include "unit.h"
+
+#include <verbena.h>
+
+enum { DUO_DEPTH = 64, DUO_BUFS = 1024, DUO_DATA = 4096, DUO_EVENTS = 256 };
+
+/* How the queues get at their completions. */
+enum duo_kind { DUO_OWN, DUO_SHARED, DUO_SRQ, DUO_KINDS };
+
+struct duo {
+	struct vbn_worker *worker;
+	struct vbn_port *port;
+	struct vbn_pool *pool;
+	struct vbn_export *target;
+	struct vbn_srq *srq;
+	struct vbn_queue *a, *b;
+	struct vbn_peer *to_a, *to_b;
+	struct vbn_event events[DUO_EVENTS];
+	struct vbn_event failures[8];
+	int n_failures;
+};
+extern struct duo duo;
+
+/* cmocka's set-up and tear-down. */
+int duo_open(void **state);
+int duo_close(void **state);
+
+struct vbn_queue_conf duo_conf(enum vbn_transport transport, enum duo_kind kind);
+
+/* Makes duo.a and duo.b; duo_meet() connects what is there. */
+void duo_connect(const struct vbn_queue_conf *conf);
+void duo_meet(void);
+void duo_disconnect(void);
+
+/* Fails the test when 30 s are over. */
+void duo_patience(uint64_t since);
+
+struct vbn_buf *duo_buf(uint64_t message, uint32_t len);
+void duo_fill(struct vbn_buf *buf, uint64_t message, uint32_t len);
+void duo_check(const uint8_t *data, uint64_t message, uint32_t len);
+
+/* n events of `queue` (NULL: of any), into duo.events. What comes of others is let go, their bufs
+ * freed, but for failures, which are kept for who asks. */
+void duo_wait(struct vbn_queue *queue, int n);
+
+/* n messages from a to b, or from b to a, in bursts; each looked at. All that was sent completes. */
+void duo_stream(struct vbn_queue *from, struct vbn_queue *to, uint64_t n);
+
+/* Polls until the queue can be reset, and resets it. */
+void duo_reset(struct vbn_queue *queue);
+
+/* One line to the emulated device's status socket, which must answer "ok". */
+void duo_ask(const char *line);
+
+#endif
