@@ -8,6 +8,7 @@
 #include "vhca/device.h"
 #include "vhca/doze.h"
 #include "vhca/guard.h"
+#include "vhca/trap.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -153,6 +154,14 @@ static void run_timers(struct vhca_device *device, uint64_t now, uint64_t *next)
 
 /* ---- doorbells ---- */
 
+/* A store was not trapped: its mapping is made since the last command. From now on it is, and who
+ * else may have rung there meanwhile is heard. */
+static cold void slipped(struct vhca_page *page)
+{
+	vhca_trap_pages(page->uar.object.context);
+	vhca_doorbells_slipped(page);
+}
+
 unsigned int vhca_page_poll(struct vhca_page *page)
 {
 	unsigned int n = 0;
@@ -170,6 +179,8 @@ unsigned int vhca_page_poll(struct vhca_page *page)
 		vhca_doorbell_arm(page, value);
 		n++;
 	}
+	if (unlikely(vhca_trapped) && n)
+		slipped(page);
 	return n;
 }
 
@@ -224,6 +235,16 @@ static unsigned int run_flushes(struct vhca_tables *tables)
 	return n;
 }
 
+/* The rare look at what is seldom wrong. */
+static void watch(struct vhca_device *device)
+{
+	vhca_rules_watch(device);
+	if (!vhca_trapped)
+		return;
+	for (struct vhca_context *context = device->contexts; context; context = context->next)
+		vhca_trap_pages(context);
+}
+
 static unsigned int sweep_device(struct vhca_device *device)
 {
 	unsigned int n;
@@ -232,7 +253,7 @@ static unsigned int sweep_device(struct vhca_device *device)
 		return 0;
 	n = run_pages(device->tables);
 	if (unlikely(engine.watch))
-		vhca_rules_watch(device);
+		watch(device);
 	n += run_queues(device->tables);
 	if (unlikely(!vhca_list_empty(&device->tables->errored)))
 		n += run_flushes(device->tables);

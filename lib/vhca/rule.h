@@ -220,6 +220,8 @@ struct vhca_device;
  * stand for. */
 void vhca_doorbell_send(struct vhca_page *page, unsigned int at, uint64_t value);
 void vhca_doorbell_arm(struct vhca_page *page, uint64_t value);
+/* Where doorbells are trapped, some were not: all that ring on the page may have. */
+void vhca_doorbells_slipped(struct vhca_page *page);
 /* A record of a receive ring that is not plain: further ahead than the ring is long, or of more
  * than 16 bits. */
 void vhca_rule_receive_record(struct vhca_qp *qp, uint32_t record);

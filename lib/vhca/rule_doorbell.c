@@ -276,6 +276,14 @@ void vhca_doorbell_arm(struct vhca_page *page, uint64_t value)
 		vhca_cq_arm(container_of(link, struct vhca_cq, on_page));
 }
 
+void vhca_doorbells_slipped(struct vhca_page *page)
+{
+	for (struct vhca_link *link = page->qps.next; link != &page->qps; link = link->next)
+		read_send_record(container_of(link, struct vhca_qp, on_page));
+	for (struct vhca_link *link = page->cqs.next; link != &page->cqs; link = link->next)
+		vhca_cq_arm(container_of(link, struct vhca_cq, on_page));
+}
+
 /* ---- a doorbell that does not come ---- */
 
 /* What the record says to be posted may not be a WQE at all. */

@@ -1,7 +1,8 @@
 /* trap.c - UAR pages that the program cannot write to, and the faults of its stores
  *
- * After each command the context's pages are looked for in the process's own list of mappings,
- * since a program maps them however it likes, and made read-only. A fault on one is a store: its
+ * After each command, and every second, the context's pages are looked for in the process's own list
+ * of mappings, since a program maps them however it likes, and made read-only. A doorbell that comes
+ * by another mapping before that is heard as without the trap, and is the last one by it. A fault on one is a store: its
  * bytes are read off the instruction and handed to the device, with the device's lock held. An
  * instruction that is not known is done by the processor, alone, on a page that may be written to
  * for so long; what it has left there is then the store.

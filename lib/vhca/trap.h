@@ -18,7 +18,8 @@ extern bool vhca_trapped;
 /* Stores that have faulted and wait for the device: their doorbells are on their way. */
 extern int vhca_stores_waiting;
 
-/* Looks for the program's mappings of the context's UAR pages, after a command. */
+/* Looks for the program's mappings of the context's UAR pages: after a command, now and then, and
+ * when a store was not trapped. */
 void vhca_trap_pages(struct vhca_context *context);
 /* Before the context goes. */
 void vhca_trap_forget(struct vhca_context *context);

@@ -74,6 +74,48 @@ static int record_first(void)
 	return mended(&bench);
 }
 
+/* Where in the device's file a page is mapped from. */
+static off_t offset_of(uintptr_t page)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long start, end, offset;
+	off_t found = -1;
+	char line[512];
+
+	while (maps && found < 0 && fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) == 3 && start <= page &&
+			page < end)
+			found = (off_t)(offset + (page - start));
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+/* No command follows a new mapping: its first doorbell is heard, and then its stores are looked at. */
+static int mapped_again(void)
+{
+	struct bench bench;
+	uintptr_t reg, page;
+	uint8_t *again;
+
+	open_bench(&bench);
+	reg = (uintptr_t)bench.ring.dv.bf.reg;
+	page = reg & ~0xffful;
+	again = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, bench.pair.context->cmd_fd,
+		offset_of(page));
+	if (again == MAP_FAILED)
+		return CHILD_WRONG;
+	bench.ring.dv.bf.reg = again + (reg - page);
+	ring_write(&bench.ring, &good_send);
+	ring_post(&bench.ring);
+	if (outcome(ring_wait(&bench.ring)) != FINE)
+		return CHILD_WRONG;
+	ring_write(&bench.ring, &good_send);
+	ring_bell(&bench.ring, ring_bell_value(&bench.ring));
+	ring_record(&bench.ring, 2);
+	return mended(&bench);
+}
+
 /* Two WQEs are published; the doorbell is the first one's. */
 static int doorbell_of_an_earlier_wqe(void)
 {
@@ -422,6 +464,7 @@ static const struct trap_case {
 	int report, error;
 } cases[] = {
 	{"record_first", record_first, "record-first", FINE, FLUSHED},
+	{"mapped_again", mapped_again, "record-first", FINE, FLUSHED},
 	{"doorbell_of_an_earlier_wqe", doorbell_of_an_earlier_wqe, "doorbell-value", FINE, FLUSHED},
 	{"doorbell_in_two_halves", doorbell_in_two_halves, "doorbell-value", FINE, FINE},
 	{"forgotten_doorbell", forgotten_doorbell, "record-doorbell", FINE, FLUSHED},
