@@ -114,6 +114,56 @@ static void reads_behind_a_send_that_waits(void **state)
 	run_two(send_and_read, receive_late, IBV_QPT_RC, 0, "", false);
 }
 
+/* ---- a datagram, or a UC send, without a receive ---- */
+
+/* A message without a receive was held, and its wire not looked at any more once the engine had
+ * nothing to do: the port was deaf for good. It waits for some time, and is dropped and counted. */
+static void send_before_and_after(struct side *side)
+{
+	side_open(side, &patient);
+	rendezvous(side);
+	for (uint32_t i = 0; i < 3; i++) {
+		post_one(side, IBV_WR_SEND, i, 64);
+		expect_status(side, i, IBV_WC_SUCCESS);
+	}
+	rendezvous(side);
+	post_one(side, IBV_WR_SEND, 3, 64);
+	expect_status(side, 3, IBV_WC_SUCCESS);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void receive_afterwards(struct side *side)
+{
+	double end = now() + PATIENCE_S;
+	struct ibv_wc wc;
+
+	side_open(side, &patient);
+	rendezvous(side);
+	while (counter_of(side, "hw_counters/out_of_buffer") < 3 && now() < end)
+		usleep(1000);
+	assert_int_equal(counter_of(side, "hw_counters/out_of_buffer"), 3);
+	post_receive(side, 0);
+	rendezvous(side);
+	wc = wait_wc(side->recv_cq);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, 0);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void datagrams_without_receives(void **state)
+{
+	(void)state;
+	run_two(send_before_and_after, receive_afterwards, IBV_QPT_UD, 0, "", false);
+}
+
+static void unreliable_sends_without_receives(void **state)
+{
+	(void)state;
+	run_two(send_before_and_after, receive_afterwards, IBV_QPT_UC, 0, "", false);
+}
+
 /* ---- a peer without a core ---- */
 
 static void wait_until_stopped(pid_t pid)
@@ -355,6 +405,8 @@ int main(void)
 		cmocka_unit_test(without_receives),
 		cmocka_unit_test(with_another_rkey),
 		cmocka_unit_test(reads_behind_a_send_that_waits),
+		cmocka_unit_test(datagrams_without_receives),
+		cmocka_unit_test(unreliable_sends_without_receives),
 		cmocka_unit_test(without_a_core),
 		cmocka_unit_test(whose_thread_has_no_core),
 		cmocka_unit_test(that_left),
