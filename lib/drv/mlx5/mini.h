@@ -117,24 +117,25 @@ static force_inline bool session_begin(
 	return true;
 }
 
-/* The slots of completions that have been taken. */
+/* The slots of completions that have been taken: at most an array's. */
 static force_inline void slots_done(const struct cq *cq, uint32_t index, uint32_t n)
 {
 	const size_t stride = (size_t)1 << cq->log2_stride;
-	const uint32_t until_end = cq->mask + 1 - (index & cq->mask);
-	uint8_t *op_own = cq->first + ((size_t)(index & cq->mask) << cq->log2_stride) +
-		offsetof(struct mlx5_cqe64, op_own);
+	const uint32_t at = index & cq->mask;
+	uint8_t *op_own =
+		cq->first + ((size_t)at << cq->log2_stride) + offsetof(struct mlx5_cqe64, op_own);
 
-	if (unlikely(n > until_end)) {
-		for (uint32_t i = 0; i < n; i++)
-			store_once(
-				&cq->first[((size_t)((index + i) & cq->mask) << cq->log2_stride) +
-					offsetof(struct mlx5_cqe64, op_own)],
-				MINI_DONE);
+	if (likely(n == MINI_CQES && at + n <= cq->mask + 1)) {
+#pragma GCC unroll 8
+		for (uint32_t i = 0; i < MINI_CQES; i++, op_own += stride)
+			store_once(op_own, (uint8_t)MINI_DONE);
 		return;
 	}
-	for (uint32_t i = 0; i < n; i++, op_own += stride)
-		store_once(op_own, MINI_DONE);
+	for (uint32_t i = at; i < at + n; i++, op_own += stride) {
+		if (i == cq->mask + 1) /* over the ring's end */
+			op_own -= stride << cq->log2_count;
+		store_once(op_own, (uint8_t)MINI_DONE);
+	}
 }
 
 /* n of session_ready() have been taken. What is needed of their slots has been read by then: array k

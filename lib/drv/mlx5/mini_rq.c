@@ -50,26 +50,27 @@ const char *vbn__mini_name(const struct mlx5_queue *mq)
 
 /* ---- on the worker's thread ---- */
 
-/* The next n messages, whose WQEs are the oldest ones, as bufs or as events. Of a datagram the title
- * says where it came from. */
+/* The next n messages, whose WQEs are the oldest ones and lie side by side, as bufs or as events. Of
+ * a datagram the title says where it came from. */
 static force_inline void hand_out(struct mlx5_queue *mq, const struct completion *completions,
 	uint32_t n, struct vbn_buf **bufs, struct vbn_event *events, const bool datagrams)
 {
 	struct rq *rq = mq->rq;
+	struct vbn_buf *const *slots = &rq->slots[rq->tail & rq->mask];
 	const uint64_t word = len_and_word(rq->pool, 0), source = mq->session->source;
-	const uint32_t before = datagrams ? GRH_LEN : 0, tail = rq->tail;
+	const uint32_t post_offset = rq->post_offset, data_offset = rq->data_offset;
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct vbn_buf *buf = rq->slots[(tail + i) & rq->mask];
+		struct vbn_buf *buf = slots[i];
 		uint32_t len = completions[i].len;
 
 		if (datagrams) {
-			len -= min(len, before);
+			len -= min(len, (uint32_t)GRH_LEN);
 			buf->peer[0] = source;
-			buf->peer[1] = (uintptr_t)buf + rq->post_offset;
+			buf->peer[1] = (uintptr_t)buf + post_offset;
 		}
-		buf_set(buf, (uint8_t *)buf + rq->data_offset, word | len);
+		buf_set(buf, (uint8_t *)buf + data_offset, word | len);
 		if (events)
 			recv_event(mq, buf, &(struct arrival){.len = len, .op = VBN_OP_RECV},
 				&events[i]);
@@ -77,9 +78,19 @@ static force_inline void hand_out(struct mlx5_queue *mq, const struct completion
 			bufs[i] = buf;
 		bytes += len;
 	}
-	rq->tail = (uint16_t)(tail + n);
+	rq->tail = (uint16_t)(rq->tail + n);
 	count_add(&mq->queue.stats.rx_messages, n);
 	count_add(&mq->queue.stats.rx_bytes, bytes);
+}
+
+/* Of the session under way, what is wanted and lies side by side in the receive ring. */
+static force_inline uint32_t ready_in_a_row(const struct mlx5_queue *mq, uint32_t wanted)
+{
+	const struct rq *rq = mq->rq;
+	const uint32_t until_end = rq->mask + 1u - (rq->tail & rq->mask);
+	const uint32_t ready = min(session_ready(mq->session), wanted);
+
+	return min(ready, until_end);
 }
 
 /* Begins the session whose title is next. A queue has no more completions than receives posted. */
@@ -107,7 +118,7 @@ static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struc
 	int got = 0;
 
 	while (got < n) {
-		const uint32_t ready = min(session_ready(session), (uint32_t)(n - got));
+		const uint32_t ready = ready_in_a_row(mq, (uint32_t)(n - got));
 		struct vbn_buf **more_bufs = events ? NULL : bufs + got;
 		struct vbn_event *more_events = events ? events + got : NULL;
 		const struct mlx5_cqe64 *cqe;
