@@ -35,8 +35,7 @@ static const struct unit *units_of(enum value value)
 }
 
 /* Digits, perhaps a point and digits, a unit: the value in the smallest unit. NULL, or what is
- * wrong with the text. A value too large for the type is cut to the largest, which no option's
- * range has. */
+ * wrong with the text. */
 static const char *parse_number(const char *text, const struct unit *units, int64_t *value)
 {
 	bool negative = *text == '-';
@@ -65,7 +64,7 @@ static const char *parse_number(const char *text, const struct unit *units, int6
 	if (part * units->scale % scale)
 		return "it is a fraction of the smallest unit";
 	if (whole > INT64_MAX)
-		whole = INT64_MAX;
+		return negative ? "it is too small" : "it is too large";
 	*value = (int64_t)(negative ? -whole : whole);
 	return NULL;
 }

@@ -3,6 +3,7 @@
 #include "vhca.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <stdlib.h>
 
 typedef bool check_fn(const char *text, size_t length);
@@ -48,13 +49,21 @@ static bool is_rate(const char *text, size_t length)
 	return decimal(text, length, &value) == length && length && value <= 1;
 }
 
+/* What the emulator's clock takes: from a microsecond to a million seconds. */
 static bool is_time(const char *text, size_t length)
 {
-	static const char *const units[] = {"", "s", "ms", "us", NULL};
+	static const struct {
+		const char *name;
+		double us;
+	} units[] = {{"", 1e6}, {"s", 1e6}, {"ms", 1e3}, {"us", 1}};
 	double value;
 	size_t n = decimal(text, length, &value);
 
-	return n && value > 0 && is_word(text + n, length - n, units);
+	for (size_t i = 0; n && i < ARRAY_SIZE(units); i++)
+		if (strlen(units[i].name) == length - n &&
+			!memcmp(units[i].name, text + n, length - n))
+			return value * units[i].us >= 1 && value * units[i].us < 1e12;
+	return false;
 }
 
 /* "15@5", "0x15@5": one or two hexadecimal digits that are not 0, and a place. */
@@ -101,27 +110,33 @@ static bool is_speed(const char *text, size_t length)
 	return is_word(text, length, words);
 }
 
+/* Unless it is told, there is one. */
+static int n_devices(const struct vhca_options *conf)
+{
+	return conf->devices ? (int)conf->devices : 1;
+}
+
 static int check_list(const struct vhca_options *conf, const char *name, const char *list,
 	check_fn *check, const char *wanted)
 {
 	char called[64];
-	int n_values = 0;
+	int n_values = 0, n = n_devices(conf);
 
 	vhca_called(conf, name, called);
 
 	for (const char *text = list; text; n_values++) {
-		size_t n = strcspn(text, ",");
+		size_t length = strcspn(text, ",");
 
-		if (!check(text, n))
+		if (!check(text, length))
 			return usage_error(
 				"%s cannot have \"%.*s\": give %s, or a comma list of these, "
 				"one for each device",
-				called, (int)(n < 80 ? n : 80), text, wanted);
-		text = text[n] ? text + n + 1 : NULL;
+				called, (int)(length < 80 ? length : 80), text, wanted);
+		text = text[length] ? text + length + 1 : NULL;
 	}
-	return n_values > 16
-		? usage_error("%s has %d values: there are at most 16 devices; give fewer", called,
-			  n_values)
+	return n_values > n
+		? usage_error("%s has %d values: there %s %d device%s; give fewer, or --devices",
+			  called, n_values, n > 1 ? "are" : "is", n, n > 1 ? "s" : "")
 		: 0;
 }
 
@@ -140,6 +155,14 @@ static bool take_suffix(char *text, char mark, long high)
 	return *at >= '1' && *at <= '9' && !*end && value <= high;
 }
 
+/* One that a port can have, and no multicast group, broadcast, or the unspecified one. */
+static bool is_host(const unsigned char *raw, bool ipv4)
+{
+	static const unsigned char none[16];
+
+	return memcmp(raw, none, ipv4 ? 4 : 16) && (ipv4 ? *raw < 224 : *raw != 0xff);
+}
+
 /* ADDRESS[/PREFIX][@VLAN] */
 static bool is_address(const char *from, size_t length)
 {
@@ -154,7 +177,7 @@ static bool is_address(const char *from, size_t length)
 		return false;
 	ipv4 = !strchr(text, ':');
 	return take_suffix(text, '/', ipv4 ? 32 : 128) &&
-		inet_pton(ipv4 ? AF_INET : AF_INET6, text, raw) == 1;
+		inet_pton(ipv4 ? AF_INET : AF_INET6, text, raw) == 1 && is_host(raw, ipv4);
 }
 
 static int check_addresses(const struct vhca_options *conf, const char *name, const char *list)
@@ -171,7 +194,7 @@ static int check_addresses(const struct vhca_options *conf, const char *name, co
 	if (!text && n <= 8)
 		return 0;
 	return usage_error(
-		"%s cannot be \"%.80s\": it is no address; give an IPv4 or IPv6 address, "
+		"%s cannot be \"%.80s\": it is no host's address; give an IPv4 or IPv6 address, "
 		"with /PREFIX and @VLAN behind it where it has them, or a list of up to 8",
 		vhca_called(conf, name, called), list);
 }
@@ -190,12 +213,19 @@ static int check_address(const struct vhca_options *conf)
 
 static int check_wire(const struct vhca_options *conf)
 {
-	const char *wire = conf->wire;
+	const char *wire = conf->wire, *interface;
 	char called[64];
 
 	if (!wire || !strcmp(wire, "loopback") || !strcmp(wire, "udp"))
 		return 0;
-	if ((!strncmp(wire, "tap:", 4) && wire[4]) || (!strncmp(wire, "packet:", 7) && wire[7]))
+	interface = !strncmp(wire, "tap:", 4)  ? wire + 4
+		: !strncmp(wire, "packet:", 7) ? wire + 7
+					       : "";
+	if (strlen(interface) >= IFNAMSIZ)
+		return usage_error("%s cannot be \"%.80s\": the name of an interface has at most "
+				   "%d characters; give one that there is",
+			vhca_called(conf, "wire", called), wire, IFNAMSIZ - 1);
+	if (*interface)
 		return 0;
 	return usage_error("%s cannot be \"%.80s\": there is no such wire; give loopback, udp, "
 			   "tap:INTERFACE or packet:INTERFACE",
@@ -206,7 +236,7 @@ static int check_wire(const struct vhca_options *conf)
 
 #define PLACE "the number of a SEND, from 1"
 #define RATE  "a part of 1, from 0 to 1"
-#define TIME  "a time above 0, in s, ms or us"
+#define TIME  "a time from 1us to a million seconds, in s, ms or us"
 
 /* NULL, or what is wrong with a fault. */
 static const char *wrong_fault(const char *text, size_t length)
@@ -216,31 +246,33 @@ static const char *wrong_fault(const char *text, size_t length)
 		check_fn *check; /* of what follows; NULL: nothing does */
 		const char *wanted;
 	} faults[] = {
-		{"msg-drop=", is_place, "it wants " PLACE},
-		{"msg-double=", is_place, "it wants " PLACE},
-		{"msg-alter=", is_place, "it wants " PLACE},
-		{"syndrome=", is_syndrome,
+		{"msg-drop", is_place, "it wants " PLACE},
+		{"msg-double", is_place, "it wants " PLACE},
+		{"msg-alter", is_place, "it wants " PLACE},
+		{"syndrome", is_syndrome,
 			"it wants a syndrome of two hexadecimal digits, not 0, and behind an @ the number "
 			"of a WQE, from 1, as 13@500"},
-		{"loss=", is_rate, "it wants " RATE},
-		{"reorder=", is_rate, "it wants " RATE},
-		{"duplicate=", is_rate, "it wants " RATE},
-		{"corrupt=", is_rate, "it wants " RATE},
-		{"rnr=", is_place, "it wants the number of a message that wants a receive, from 1"},
-		{"delay=", is_time, "it wants " TIME},
-		{"delay-cqe=", is_time, "it wants " TIME},
-		{"port-flap=", is_time, "it wants " TIME},
-		{"device-fatal=", is_time, "it wants " TIME},
+		{"loss", is_rate, "it wants " RATE},
+		{"reorder", is_rate, "it wants " RATE},
+		{"duplicate", is_rate, "it wants " RATE},
+		{"corrupt", is_rate, "it wants " RATE},
+		{"rnr", is_place, "it wants the number of a message that wants a receive, from 1"},
+		{"delay", is_time, "it wants " TIME},
+		{"delay-cqe", is_time, "it wants " TIME},
+		{"port-flap", is_time, "it wants " TIME},
+		{"device-fatal", is_time, "it wants " TIME},
 		{"torn", NULL, "it takes no value"},
 	};
+	size_t n = strcspn(text, "=,");
 
 	for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
-		size_t n = strlen(faults[i].name);
 		bool right;
 
-		if (length < n || memcmp(text, faults[i].name, n))
+		if (strlen(faults[i].name) != n || memcmp(text, faults[i].name, n))
 			continue;
-		right = faults[i].check ? faults[i].check(text + n, length - n) : length == n;
+		right = faults[i].check
+			? n < length && faults[i].check(text + n + 1, length - n - 1)
+			: n == length;
 		return right ? NULL : faults[i].wanted;
 	}
 	return "there is no such fault";

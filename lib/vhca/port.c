@@ -120,7 +120,7 @@ int vhca_gid_delete(struct vhca_device *device, int index)
 static uint64_t flap_ns, fatal_ns;
 static uint64_t next_flap, fatal_at; /* clock_ns(); 0: not begun */
 
-/* "250us", "10ms", "1s", "1.5": seconds when bare. */
+/* "250us", "10ms", "1s", "1.5": seconds when bare. From 1us to a million seconds. */
 bool vhca_parse_time(const char *text, uint64_t *ns)
 {
 	static const struct {
@@ -136,7 +136,7 @@ bool vhca_parse_time(const char *text, uint64_t *ns)
 		if (strcmp(end, units[i].unit))
 			continue;
 		value *= units[i].ns;
-		*ns = value >= 1e6 && value < 1e15 ? (uint64_t)value : 0;
+		*ns = value >= 1e3 && value < 1e15 ? (uint64_t)value : 0;
 		return *ns;
 	}
 	return false;

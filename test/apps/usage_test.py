@@ -179,7 +179,7 @@ class Options(CommandTest):
                 (["--seed", "x"], ["--seed"])):
             self.refused("vhca", *args, "--", "true", words=words)
         for fault, word in (("fly", "no such fault"), ("msg-drop=0", "number of a SEND, from 1"), ("syndrome=04", "behind an @"),
-                            ("syndrome=0x00@5", "not 0"), ("loss=2", "from 0 to 1"), ("delay=0", "a time above 0"),
+                            ("syndrome=0x00@5", "not 0"), ("loss=2", "from 0 to 1"), ("delay=0", "a time from 1us"),
                             ("torn=1", "takes no value")):
             self.refused("vhca", "--fault", "msg-drop=1," + fault, "--", "true", words=["--fault", f'"{fault}"', word])
         self.refused("vhca", words=["no command", "--"])

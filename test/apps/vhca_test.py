@@ -144,16 +144,30 @@ class Values(CommandTest):
 
     def test_refused(self):
         for option, value, word in (
-                ("--mtu", "1000", "1024"), ("--mtu", "1024,", "1024"), ("--mtu", ",".join(["256"] * 17), "16"),
+                ("--mtu", "1000", "1024"), ("--mtu", "1024,", "1024"), ("--mtu", ",".join(["256"] * 17), "17 values"),
                 ("--node", "1024", "1023"), ("--node", "x", "1023"), ("--profile", "connectx6", "connectx5"),
                 ("--speed", "100,200", "200"), ("--wire", "string", "loopback"), ("--wire", "tap:", "tap:INTERFACE"),
                 ("--fault", "loss=2", "loss=2"), ("--fault", "port-flap=soon", "port-flap=soon"),
-                ("--fault", "msg-drop=1,torm", "torm"), ("--address", "here", "IPv4")):
+                ("--fault", "msg-drop=1,torm", "torm"), ("--address", "here", "IPv4"),
+                ("--fault", "msg-drop", "the number of a SEND"), ("--fault", "torn=1", "no value"), ("--fault", "msg-dropped=1", "no such"),
+                ("--fault", "delay=999ns", "from 1us"), ("--fault", "port-flap=0.1us", "from 1us"), ("--fault", "delay=1000001", "million"),
+                ("--seed", "9" * 23, "too large"), ("--seed", "-" + "9" * 23, "too small"),
+                ("--wire", "packet:" + "x" * 16, "at most 15"), ("--mtu", "256,512", "1 device"),
+                ("--address", "255.255.255.255", "no host"), ("--address", "224.0.0.1", "no host"), ("--address", "0.0.0.0", "no host"),
+                ("--address", "ff02::1", "no host"), ("--address", "::", "no host")):
             with self.subTest(option=option, value=value):
                 answer = verbena("vhca", option, value, "--", "echo", "ran")
                 self.status(answer, USAGE)
                 self.sentence(answer, option, word)
                 self.assertEqual(answer.out, "")
+
+    def test_faults_are_the_emulators(self):
+        """Times under a millisecond were good for the command; the emulator ignored them, with a warning, and the program
+        ran without its fault."""
+        for faults in ("delay=1us,delay-cqe=100us", "port-flap=999999s,device-fatal=999999", "torn,loss=0.0,reorder=1"):
+            answer = verbena("vhca", "--fault", faults, "--", "ibv_devinfo")
+            self.status(answer, DONE)
+            self.assertEqual(answer.err, "")
 
     def test_a_file_that_cannot_be(self):
         for option in ("--trace", "--pcap"):
