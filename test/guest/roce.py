@@ -16,7 +16,7 @@ logging.getLogger("scapy").setLevel(logging.ERROR) # it warns of networks that a
 # pylint: disable=wrong-import-position
 from scapy.contrib.roce import BTH
 from scapy.layers.inet import IP, UDP
-from scapy.layers.l2 import ARP, Ether
+from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 from scapy.utils import PcapReader
 
