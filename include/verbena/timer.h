@@ -50,8 +50,9 @@ static inline bool vbn_timer_pending(const struct vbn_timer *timer)
 	return timer->link != NULL;
 }
 
-/* Starts it, or moves it where it is pending: to `ns` from now, up to 2^63 (some 292 years, which
- * is for ever), or to a value of vbn_worker_cycles(). What is past fires in the next iteration. */
+/* Starts it, or moves it where it is pending: to `ns` from now (what is above 2^60, some 36
+ * years, counts as that), or to a value of vbn_worker_cycles(). What is past fires in the next
+ * iteration. */
 void vbn_timer_start(struct vbn_worker *worker, struct vbn_timer *timer, uint64_t ns);
 void vbn_timer_start_at(struct vbn_worker *worker, struct vbn_timer *timer, uint64_t cycles);
 

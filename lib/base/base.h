@@ -27,6 +27,8 @@
 /* Data-path functions are kept together, apart from the rest: a check reads this section of the
  * object for what a fast path must not have. */
 #define fast_path                       __attribute__((section(".text.fast"), __hot__))
+/* Found without a call also from a shared object. On the declaration and on the definition. */
+#define thread_local_near               _Thread_local __attribute__((__tls_model__("initial-exec")))
 #define cache_aligned                   __attribute__((__aligned__(CACHE_LINE)))
 #define printf_like(fmt, args)          __attribute__((__format__(__printf__, fmt, args)))
 #define VBN_API                         __attribute__((visibility("default")))

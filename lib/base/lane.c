@@ -53,9 +53,10 @@ static void append(const struct lane_kind *kind, struct lane *lane, void *item)
 
 /* ---- sending ---- */
 
-void vbn__lane_wait(struct lane *lane, void *item)
+void vbn__lane_wait(struct lane *lane, void **items, uint32_t n)
 {
-	append(lane->to->kind, lane, item);
+	for (uint32_t i = 0; i < n; i++)
+		append(lane->to->kind, lane, items[i]);
 }
 
 /* The release pairs with take_pushed(). */
@@ -67,6 +68,8 @@ void vbn__lane_push(struct lane_end *to, void *item)
 		item_link(to->kind, item, first);
 	while (!__atomic_compare_exchange_n(
 		&to->pushed, &first, item, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+	if (!load_once(&to->active))
+		store_once(&to->active, true);
 }
 
 /* The receiver finds the new ring in its list. False: no memory; the items wait. */
@@ -81,6 +84,7 @@ static bool make_ring(struct lane *lane)
 	pthread_mutex_lock(&to->kind->lock);
 	ring->next = to->inbound;
 	store_release(&to->inbound, ring); /* pairs with lane_receive() */
+	store_once(&to->active, true);
 	pthread_mutex_unlock(&to->kind->lock);
 	return true;
 }
@@ -104,9 +108,7 @@ static bool flush_one(struct lane_end *end, struct lane *lane)
 		vbn_ring_put_one(ring, lane->first);
 		lane->first = next;
 	}
-	count_add(&end->stats.sent, ring->staged - lane->counted);
-	lane->counted = ring->staged;
-	vbn_ring_publish(ring);
+	lane_show(end, lane);
 	return !lane->first;
 }
 

@@ -47,8 +47,8 @@ struct lane {
 	struct lane_end *to;
 	void *first, *last; /* items that wait for room, oldest first */
 	struct lane *next_dirty, *next_used;
-	uint32_t counted; /* the ring's `staged` when `sent` was last added to */
-	bool dirty;       /* something was sent since the last flush, or waits */
+	uint32_t shown; /* the ring's `staged` when it was last published */
+	bool dirty;     /* something was sent since the last flush, or waits */
 	bool used;
 };
 
@@ -66,6 +66,7 @@ struct lane_end {
 	struct vbn_ring *inbound __attribute__((__aligned__(64))); /* newest first */
 	void *pushed; /* items of threads without an end, newest first */
 	int id;
+	bool active; /* something was ever sent from here or to here; stays */
 	bool open;
 };
 
@@ -84,40 +85,60 @@ void vbn__lane_close(struct lane_end *end, lane_fn *fn, void *arg);
 void vbn__lane_sweep(struct lane_kind *kind, lane_fn *fn, void *arg);
 
 void vbn__lane_push(struct lane_end *to, void *item);
-void vbn__lane_wait(struct lane *lane, void *item);
+void vbn__lane_wait(struct lane *lane, void **items, uint32_t n);
 void vbn__lane_flush(struct lane_end *end);
 void vbn__lane_receive(struct lane_end *end, lane_fn *fn, void *arg);
 
 /* Items that were sent and that the other side has not taken. Not for each iteration. */
 uint32_t vbn__lane_in_flight(const struct lane_end *end);
 
-static force_inline void lane_send(struct lane_end *from, struct lane_end *to, void *item)
+/* Shows the other side what was put into the ring. */
+static force_inline void lane_show(struct lane_end *from, struct lane *lane)
+{
+	count_add(&from->stats.sent, lane->ring->staged - lane->shown);
+	lane->shown = lane->ring->staged;
+	vbn_ring_publish(lane->ring);
+}
+
+static force_inline void lane_send(
+	struct lane_end *from, struct lane_end *to, void **items, uint32_t n)
 {
 	struct lane *lane = &from->lanes[to->id];
+	uint32_t put = 0;
 
 	if (!lane->dirty) {
+		store_once(&from->active, true);
 		lane->dirty = true;
 		lane->to = to;
 		lane->next_dirty = from->dirty;
 		from->dirty = lane;
 	}
-	if (unlikely(!lane->ring || lane->first || !vbn_ring_put_one(lane->ring, item)))
-		vbn__lane_wait(lane, item);
-	else if (lane->ring->staged % LANE_BURST == 0)
-		vbn_ring_publish(lane->ring);
+	if (likely(lane->ring && !lane->first)) {
+		put = vbn_ring_put(lane->ring, items, n);
+		if (lane->ring->staged - lane->shown >= LANE_BURST)
+			lane_show(from, lane);
+	}
+	if (unlikely(put != n))
+		vbn__lane_wait(lane, items + put, n - put);
 }
 
-/* At the end of an iteration: shows all that was sent. One compare where nothing was. */
+/* Whether there is anything to flush or to receive: one compare where nothing has ever crossed. */
+static force_inline bool lane_active(const struct lane_end *end)
+{
+	return unlikely(load_once(&end->active));
+}
+
+/* At the end of an iteration: shows all that was sent. */
 static force_inline void lane_flush(struct lane_end *end)
 {
-	if (unlikely(end->dirty))
+	if (end->dirty)
 		vbn__lane_flush(end);
 }
 
-/* Hands what has arrived to fn. Two compares where nobody has ever sent here. */
+/* Hands what has arrived to fn. */
 static force_inline void lane_receive(struct lane_end *end, lane_fn *fn, void *arg)
 {
-	if (unlikely(load_acquire(&end->inbound) || load_once(&end->pushed)))
+	if (load_once(&end->inbound) || load_once(&end->pushed))
 		vbn__lane_receive(end, fn, arg);
 }
 

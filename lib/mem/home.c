@@ -36,14 +36,16 @@ static noinline void send_as_stranger(struct vbn_pool *pool, struct vbn_buf *buf
 		return_to_pool(pool, buf);
 }
 
-fast_path void vbn__buf_send_home(struct vbn_pool *pool, struct vbn_buf *buf)
+fast_path void vbn__bufs_send_home(struct vbn_pool *pool, struct vbn_buf **bufs, uint32_t n)
 {
 	struct lane_end *home = load_once(&pool->home), *self = vbn__home;
 
-	if (likely(home && self))
-		lane_send(self, home, buf);
-	else
-		send_as_stranger(pool, buf);
+	if (likely(home && self)) {
+		lane_send(self, home, (void **)bufs, n);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		send_as_stranger(pool, bufs[i]);
 }
 
 /* ---- arriving ---- */
@@ -67,8 +69,9 @@ static fast_path void arrive(void *arg, void **items, uint32_t n)
 	}
 }
 
-fast_path void vbn__home_receive(struct lane_end *home)
+fast_path void vbn__home_exchange(struct lane_end *home)
 {
+	lane_flush(home);
 	lane_receive(home, arrive, home);
 }
 

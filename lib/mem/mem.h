@@ -56,21 +56,20 @@ extern struct vbn_pool *vbn__pools[MEM_MAX_POOLS + 1];
 
 /* ---- home.c: bufs that another worker frees ---- */
 
-/* The calling thread's, NULL where it is no worker. Found without a call also from the shared
- * object. */
-extern _Thread_local struct lane_end *vbn__home __attribute__((__tls_model__("initial-exec")));
+/* The calling thread's, NULL where it is no worker. */
+extern thread_local_near struct lane_end *vbn__home;
 
 /* The calling thread becomes a worker, and ceases to be one: its pools then have no home. -ENOMEM;
  * -ENOSPC: there are too many workers. */
 int vbn__home_open(void);
 void vbn__home_close(void);
 
-/* Once an iteration: what others have freed goes into its pools. The home's thread. What is to go
- * elsewhere is shown there by lane_flush(). */
-void vbn__home_receive(struct lane_end *home);
+/* Once an iteration, where lane_active(): what was freed here is shown to whose it is, and what others
+ * have freed goes into its pools. The home's thread. */
+void vbn__home_exchange(struct lane_end *home);
 
-/* A freed buf of a pool that is not the calling thread's. */
-void vbn__buf_send_home(struct vbn_pool *pool, struct vbn_buf *buf);
+/* Freed bufs of one pool that is not the calling thread's. */
+void vbn__bufs_send_home(struct vbn_pool *pool, struct vbn_buf **bufs, uint32_t n);
 
 /* Takes in what is on its way to a pool of the calling thread's, or to one without a home. */
 void vbn__pool_collect(struct vbn_pool *pool);
@@ -212,8 +211,9 @@ static force_inline struct vbn_buf *pool_pop(struct vbn_pool *pool)
 /* How many of `wanted` bufs pool_pop() can give now, having looked for more where it is short. */
 static force_inline uint32_t pool_ready(struct vbn_pool *pool, uint32_t wanted)
 {
-	if (unlikely(pool->n_free < wanted))
-		vbn__pool_more(pool);
+	if (likely(pool->n_free >= wanted))
+		return wanted;
+	vbn__pool_more(pool);
 	return min(wanted, pool->n_free);
 }
 

@@ -148,7 +148,7 @@ static void unclaim(struct vbn_pool *pool)
 
 /* ---- whose it is ---- */
 
-_Thread_local struct lane_end *vbn__home;
+thread_local_near struct lane_end *vbn__home;
 
 int vbn__pool_claim(struct vbn_pool *pool)
 {
@@ -369,40 +369,45 @@ VBN_API struct vbn_zone *vbn_pool_zone(struct vbn_pool *pool)
 
 /* ---- bufs: the fast path ---- */
 
-/* True where there are enough after all. */
-static cold bool find_more(struct vbn_pool *pool, int n)
-{
-	if (n > 0 && vbn__pool_more(pool) && (uint32_t)n <= pool->n_free)
-		return true;
-	store_once(&pool->empty, pool->empty + 1);
-	return false;
-}
-
-VBN_API fast_path int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n)
+static force_inline int take(
+	struct vbn_pool *pool, struct vbn_buf **bufs, int n, const void *caller)
 {
 	const size_t to_data = sizeof(struct vbn_buf) + pool->headroom;
 	const uint64_t len_word = len_and_word(pool, 0);
-	struct vbn_buf **top;
+	struct vbn_buf **top = pool->stack + pool->n_free;
 
-	if (unlikely((uint32_t)n > pool->n_free) && !find_more(pool, n)) /* a negative n too */
-		return -ENOBUFS;
-	top = pool->stack + pool->n_free;
+	(void)caller; /* debug builds note it */
 	pool->n_free -= (uint32_t)n;
 	for (int i = 0; i < n; i++) {
 		struct vbn_buf *buf = *--top;
 
-		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
+		vbn__buf_debug_alloc(pool, buf, caller);
 		buf_set(buf, (uint8_t *)buf + to_data, len_word);
 		bufs[i] = buf;
 	}
 	return n;
 }
 
+/* There may be enough once what is on its way is in. */
+static cold int take_more(struct vbn_pool *pool, struct vbn_buf **bufs, int n, const void *caller)
+{
+	if (n > 0 && vbn__pool_more(pool) && (uint32_t)n <= pool->n_free)
+		return take(pool, bufs, n, caller);
+	store_once(&pool->empty, pool->empty + 1);
+	return -ENOBUFS;
+}
+
+VBN_API fast_path int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n)
+{
+	if (unlikely((uint32_t)n > pool->n_free)) /* a negative n too */
+		return take_more(pool, bufs, n, __builtin_return_address(0));
+	return take(pool, bufs, n, __builtin_return_address(0));
+}
+
 /* Each segment goes to its own pool. Debug builds poison what is freed, so `next` is read before.
  */
 static fast_path void free_chain(struct vbn_buf *buf, const void *caller)
 {
-	const struct lane_end *home = vbn__home;
 	struct vbn_buf *next;
 
 	(void)caller; /* debug builds note it */
@@ -412,43 +417,91 @@ static fast_path void free_chain(struct vbn_buf *buf, const void *caller)
 		vbn__buf_debug_check(buf, caller);
 		pool = buf->pool;
 		next = buf->flags & VBN_BUF_CHAIN ? buf->next : NULL;
-		if (likely(load_once(&pool->home) == home)) {
+		if (likely(load_once(&pool->home) == vbn__home)) {
 			vbn__buf_debug_free(pool, buf, caller);
 			pool->stack[pool->n_free++] = buf;
 		} else {
 			vbn__buf_debug_free_away(pool, buf, caller);
-			vbn__buf_send_home(pool, buf);
+			vbn__bufs_send_home(pool, &buf, 1);
 		}
 	}
 }
 
-/* Runs of plain bufs of one pool of this thread's: one load of the word, one of the pointer and one
- * store for each. Whose the pool is is looked at once a run. */
+/* Plain bufs of one pool of another worker's, from the first on: how many. */
+static force_inline uint32_t free_away(
+	struct vbn_pool *pool, struct vbn_buf **bufs, uint32_t n, const void *caller)
+{
+	const uint32_t word = plain_word(pool);
+	uint32_t run = 0;
+
+	(void)caller;
+	while (run < n && buf_word(bufs[run]) == word) {
+		vbn__buf_debug_check(bufs[run], caller);
+		vbn__buf_debug_free_away(pool, bufs[run], caller);
+		run++;
+	}
+	if (run)
+		vbn__bufs_send_home(pool, bufs, run);
+	return run;
+}
+
+/* Plain bufs of one pool of this thread's, from the first on: how many. One load of the word, one of
+ * the pointer and one store for each. */
+static force_inline uint32_t free_here(
+	struct vbn_pool *pool, struct vbn_buf **bufs, uint32_t n, const void *caller)
+{
+	const uint32_t word = plain_word(pool);
+	struct vbn_buf **top = pool->stack + pool->n_free;
+	size_t i = 0;
+
+	(void)caller;
+	do {
+		struct vbn_buf *buf = bufs[i];
+
+		if (unlikely(buf_word(buf) != word))
+			break;
+		vbn__buf_debug_free(pool, buf, caller);
+		top[i] = buf;
+	} while (++i != n);
+	pool->n_free += (uint32_t)i;
+	return (uint32_t)i;
+}
+
+/* Whatever there is: bufs with flags, chains, other pools, other workers'. */
+static noinline fast_path void free_any(struct vbn_buf **bufs, uint32_t n, const void *caller)
+{
+	while (n) {
+		struct vbn_pool *pool;
+		uint32_t run;
+
+		vbn__buf_debug_check(*bufs, caller);
+		pool = (*bufs)->pool;
+		if (load_once(&pool->home) == vbn__home)
+			run = free_here(pool, bufs, n, caller);
+		else
+			run = free_away(pool, bufs, n, caller);
+		if (!run) {
+			free_chain(*bufs, caller);
+			run = 1;
+		}
+		bufs += run;
+		n -= run;
+	}
+}
+
+/* Most often they are plain, of one pool, and of this thread's. */
 VBN_API fast_path void vbn_buf_free(struct vbn_buf **bufs, int n)
 {
-	const struct lane_end *home = vbn__home;
-	int i = 0;
+	const void *caller = __builtin_return_address(0);
+	struct vbn_pool *pool;
+	uint32_t run = 0;
 
-	while (i < n) {
-		struct vbn_pool *pool;
-		struct vbn_buf **top;
-		uint32_t word;
-		int start = i;
-
-		vbn__buf_debug_check(bufs[i], __builtin_return_address(0));
-		pool = bufs[i]->pool;
-		if (unlikely(load_once(&pool->home) != home)) {
-			free_chain(bufs[i++], __builtin_return_address(0));
-			continue;
-		}
-		word = plain_word(pool);
-		top = pool->stack + pool->n_free;
-		for (; i < n && likely(buf_word(bufs[i]) == word); i++) {
-			vbn__buf_debug_free(pool, bufs[i], __builtin_return_address(0));
-			*top++ = bufs[i];
-		}
-		pool->n_free += (uint32_t)(i - start);
-		if (i == start) /* it has a flag, or is a chain */
-			free_chain(bufs[i++], __builtin_return_address(0));
-	}
+	if (unlikely(n <= 0))
+		return;
+	vbn__buf_debug_check(*bufs, caller);
+	pool = (*bufs)->pool;
+	if (likely(load_once(&pool->home) == vbn__home))
+		run = free_here(pool, bufs, (uint32_t)n, caller);
+	if (unlikely(run != (uint32_t)n))
+		free_any(bufs + run, (uint32_t)n - run, caller);
 }

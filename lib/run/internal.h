@@ -106,9 +106,8 @@ static_assert(
 #define CALM_NEVER       UINT64_MAX
 #define DRAIN_DEFAULT_NS (500ull * 1000 * 1000)
 
-/* The calling thread's worker, NULL where it is none. Found without a call also from the shared
- * object. */
-extern _Thread_local struct vbn_worker *vbn__self __attribute__((__tls_model__("initial-exec")));
+/* The calling thread's worker, NULL where it is none. */
+extern thread_local_near struct vbn_worker *vbn__self;
 
 /* ---- post.c, timer.c ---- */
 
@@ -116,7 +115,7 @@ extern _Thread_local struct vbn_worker *vbn__self __attribute__((__tls_model__("
 int vbn__posts_open(struct vbn_worker *worker);
 void vbn__posts_close(struct vbn_worker *worker);
 
-/* Once an iteration: how many it ran. */
+/* Runs what has been posted: how many. */
 int vbn__posts_run(struct vbn_worker *worker);
 
 void vbn__timers_init(struct vbn_worker *worker);

@@ -15,7 +15,7 @@ VBN_API fast_path void vbn_post(struct vbn_worker *worker, struct vbn_post *post
 	const struct vbn_worker *self = vbn__self;
 
 	if (likely(self))
-		lane_send(self->posts, worker->posts, post);
+		lane_send(self->posts, worker->posts, (void **)&post, 1);
 	else
 		vbn__lane_push(worker->posts, post);
 }

@@ -3,6 +3,7 @@
 #include "run/internal.h"
 
 #define FRACTION_BITS 32
+#define LONGEST_NS    (1ull << 60)
 
 /* The largest power of two of cycles that is at most a microsecond. */
 static uint32_t tick_shift(uint64_t hz)
@@ -29,21 +30,26 @@ VBN_API uint64_t vbn_worker_cycles(const struct vbn_worker *worker)
 	return now(worker);
 }
 
-VBN_API fast_path void vbn_timer_start_at(
-	struct vbn_worker *worker, struct vbn_timer *timer, uint64_t cycles)
+static force_inline void start(struct vbn_worker *worker, struct vbn_timer *timer, uint64_t cycles)
 {
 	if (vbn_timer_pending(timer))
 		vbn__wheel_stop(&worker->wheel, timer);
-	vbn__wheel_start(&worker->wheel, timer, cycles);
+	vbn__wheel_start(&worker->wheel, timer, min(cycles, WHEEL_LAST));
+}
+
+VBN_API fast_path void vbn_timer_start_at(
+	struct vbn_worker *worker, struct vbn_timer *timer, uint64_t cycles)
+{
+	start(worker, timer, cycles);
 }
 
 VBN_API fast_path void vbn_timer_start(
 	struct vbn_worker *worker, struct vbn_timer *timer, uint64_t ns)
 {
 	const unsigned __int128 cycles =
-		((unsigned __int128)ns * worker->cycles_per_ns >> FRACTION_BITS) + 1 + now(worker);
+		(unsigned __int128)min(ns, LONGEST_NS) * worker->cycles_per_ns >> FRACTION_BITS;
 
-	vbn_timer_start_at(worker, timer, cycles > UINT64_MAX ? UINT64_MAX : (uint64_t)cycles);
+	start(worker, timer, (uint64_t)cycles + 1 + now(worker));
 }
 
 VBN_API fast_path bool vbn_timer_stop(struct vbn_worker *worker, struct vbn_timer *timer)

@@ -43,13 +43,8 @@ static force_inline uint64_t slot_tick(const struct wheel *wheel, uint32_t level
 	return above | (uint64_t)digit << bits;
 }
 
-static force_inline uint64_t cycles_of(const struct wheel *wheel, uint64_t tick)
-{
-	return tick > UINT64_MAX >> wheel->shift ? UINT64_MAX : tick << wheel->shift;
-}
-
-/* Its tick is after the wheel's. Returns the tick at which its slot is looked at. */
-static force_inline uint64_t insert(struct wheel *wheel, struct vbn_timer *timer)
+/* Its tick is after the wheel's. */
+static force_inline void insert(struct wheel *wheel, struct vbn_timer *timer)
 {
 	const uint32_t level = log2_floor(timer->tick ^ wheel->tick) / WHEEL_BITS;
 	const uint32_t digit = (timer->tick >> (level * WHEEL_BITS)) & (WHEEL_SLOTS - 1);
@@ -58,7 +53,6 @@ static force_inline uint64_t insert(struct wheel *wheel, struct vbn_timer *timer
 	push(&wheel->slots[timer->slot], timer);
 	wheel->used[level] |= 1ull << digit;
 	wheel->levels |= 1u << level;
-	return slot_tick(wheel, level, digit);
 }
 
 static force_inline void mark_empty(struct wheel *wheel, uint32_t slot)
@@ -72,16 +66,16 @@ static force_inline void mark_empty(struct wheel *wheel, uint32_t slot)
 
 /* ---- start and stop ---- */
 
+/* What is due is looked for by the timer's own time: its slot may be dealt out any time before. */
 fast_path void vbn__wheel_start(struct wheel *wheel, struct vbn_timer *timer, uint64_t cycles)
 {
 	const uint64_t part = (1ull << wheel->shift) - 1;
-	const uint64_t tick = (cycles >> wheel->shift) + ((cycles & part) != 0);
-	uint64_t due;
+	const uint64_t tick = max((cycles + part) >> wheel->shift, wheel->until + 1);
 
-	timer->tick = max(tick, wheel->until + 1);
-	due = cycles_of(wheel, insert(wheel, timer));
-	if (due < wheel->due)
-		wheel->due = due;
+	timer->tick = tick;
+	insert(wheel, timer);
+	if (tick << wheel->shift < wheel->due)
+		wheel->due = tick << wheel->shift;
 }
 
 fast_path void vbn__wheel_stop(struct wheel *wheel, struct vbn_timer *timer)
@@ -162,7 +156,7 @@ fast_path int vbn__wheel_run(struct wheel *wheel, struct vbn_worker *worker, uin
 		n += deal_out(wheel, worker, take_slot(wheel, slot));
 	}
 	wheel->tick = until;
-	wheel->due = some ? cycles_of(wheel, tick) : UINT64_MAX;
+	wheel->due = some ? tick << wheel->shift : UINT64_MAX;
 	count_add(&wheel->n_fired, (uint64_t)n);
 	return n;
 }

@@ -26,6 +26,7 @@
 #define WHEEL_BITS   6
 #define WHEEL_SLOTS  (1u << WHEEL_BITS)
 #define WHEEL_LEVELS 11 /* 66 bits */
+#define WHEEL_LAST   ((uint64_t)INT64_MAX)
 
 struct wheel {
 	uint64_t due;    /* cycles: wheel_run() has nothing to do before; UINT64_MAX: no timer */
@@ -41,8 +42,8 @@ struct wheel {
 
 void vbn__wheel_init(struct wheel *wheel, uint32_t shift, uint64_t cycles);
 
-/* Fires at `cycles` rounded up to a tick, but never in a wheel_run() that is under way. The timer is
- * not pending. */
+/* Fires at `cycles` (up to WHEEL_LAST) rounded up to a tick, but never in a wheel_run() that is under
+ * way. The timer is not pending. */
 void vbn__wheel_start(struct wheel *wheel, struct vbn_timer *timer, uint64_t cycles);
 
 /* The timer is pending. */

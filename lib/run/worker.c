@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-_Thread_local struct vbn_worker *vbn__self;
+thread_local_near struct vbn_worker *vbn__self;
 
 /* Every worker there is: for an attached one's index, for the choice of AUTO, and to keep the
  * control thread off their cores. */
@@ -67,17 +67,20 @@ static force_inline void account(struct vbn_worker *worker, int did)
  * doorbells. The arrays are read anew in each turn: a hook may add others, and they may move. */
 fast_path int vbn__worker_iterate(struct vbn_worker *worker)
 {
-	int did = vbn__posts_run(worker);
+	int did = 0;
 
+	if (lane_active(worker->posts))
+		did += vbn__posts_run(worker);
 	if (unlikely(wheel_due(&worker->wheel, worker->last_cycles)))
 		did += vbn__wheel_run(&worker->wheel, worker, worker->last_cycles);
 	for (uint32_t i = 0; i < worker->n_polls; i++)
 		did += max(worker->polls[i].fn(worker, worker->polls[i].arg), 0);
 	for (uint32_t i = 0; i < worker->n_flushes; i++)
 		worker->flushes[i].fn(worker->flushes[i].arg);
-	lane_flush(worker->posts);
-	lane_flush(worker->home);
-	vbn__home_receive(worker->home);
+	if (lane_active(worker->posts))
+		lane_flush(worker->posts);
+	if (lane_active(worker->home))
+		vbn__home_exchange(worker->home);
 	rcu_quiescent(&worker->rcu);
 	account(worker, did);
 	return did;
