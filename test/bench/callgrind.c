@@ -1,12 +1,11 @@
-/* callgrind.c - instructions of the acts of mlx5_datapath, counted by running the program again
- * under valgrind
+/* callgrind.c - instructions of acts, counted by running the program again under valgrind
  *
  * Collection is on only inside the functions named measure_*, and callgrind keeps that switch per
  * thread, so what other threads (an emulated device, a control thread) execute is not counted. A
  * dump is made at the end of each act's warm-up and at the end of its counted rounds, in this
  * order: dumps 2 i + 1 and 2 i + 2 belong to act i.
  */
-#include "datapath.h"
+#include "bench.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,20 +52,22 @@ void count_rounds(const struct act *const *acts, int n_acts)
 }
 
 /* True when valgrind ran and the program under it ended well. */
-static bool run_valgrind(const char *device, const char *out)
+static bool run_valgrind(const char *const *options, const char *out)
 {
 	char out_option[256], self[4096];
 	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	const char *argv[] = {"valgrind", "--tool=callgrind", "-q", "--fair-sched=try",
+	const char *argv[18] = {"valgrind", "--tool=callgrind", "-q", "--fair-sched=try",
 		"--collect-atstart=no", "--toggle-collect=measure_*",
-		"--dump-after=callgrind_dump_here", out_option, self, "--count", "--device", device,
-		NULL};
+		"--dump-after=callgrind_dump_here", out_option, self, "--count"};
+	int argc = 10;
 	pid_t pid;
 	int error, status;
 
 	if (len < 0)
 		die("cannot read /proc/self/exe: %s", strerror(errno));
 	self[len] = 0;
+	while (*options && argc < 17)
+		argv[argc++] = *options++;
 	snprintf(out_option, sizeof(out_option), "--callgrind-out-file=%s", out);
 	error = posix_spawnp(&pid, argv[0], NULL, NULL, (char *const *)argv, environ);
 	if (error == ENOENT)
@@ -98,15 +99,15 @@ static double read_total(const char *path)
 	return (double)total;
 }
 
-bool count_instructions(const char *device, double *counts, int n_acts)
+bool count_instructions(const char *const *options, double *counts, int n_acts)
 {
-	char folder[] = "/tmp/mlx5_datapath.XXXXXX", out[64], path[96];
+	char folder[] = "/tmp/bench.XXXXXX", out[64], path[96];
 	bool ran;
 
 	if (!mkdtemp(folder))
 		die("cannot make a folder in /tmp: %s", strerror(errno));
 	snprintf(out, sizeof(out), "%s/out", folder);
-	ran = run_valgrind(device, out);
+	ran = run_valgrind(options, out);
 	for (int i = 0; ran && i < n_acts; i++) {
 		snprintf(path, sizeof(path), "%s.%d", out, 2 * i + 2);
 		counts[i] = read_total(path) / (COUNTED * BURST);

@@ -11,11 +11,9 @@
 #include <getopt.h>
 #include <infiniband/mlx5dv.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- the cases ---- */
@@ -62,52 +60,9 @@ static const struct comparison {
 enum { N_COMPARISONS = sizeof(comparisons) / sizeof(comparisons[0]) };
 
 /* Nanoseconds per message over the rounds. */
-struct spread {
-	double median, low, high; /* low and high: the 10th and the 90th percentile */
-};
-
 struct outcome {
 	struct spread ours_ns, peer_ns;
 };
-
-/* ---- helpers of all parts ---- */
-
-void die(const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	fputs("mlx5_datapath: ", stderr);
-	vfprintf(stderr, format, args);
-	fputc('\n', stderr);
-	va_end(args);
-	exit(1);
-}
-
-uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-void rest_us(long us)
-{
-	nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
-}
-
-struct patience patience_start(void)
-{
-	return (struct patience){now_ns() + 10000000000};
-}
-
-void patience_wait(const struct patience *patience, const char *what)
-{
-	if (now_ns() > patience->deadline_ns)
-		die("waited 10 s for %s, and it did not come", what);
-	rest_us(20);
-}
 
 /* ---- the device ---- */
 
@@ -146,37 +101,6 @@ static void restart_emulated(char **argv)
 }
 
 /* ---- time ---- */
-
-static int compare_doubles(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static struct spread spread_of(double *values, int n)
-{
-	qsort(values, (size_t)n, sizeof(*values), compare_doubles);
-	return (struct spread){values[n / 2], values[n / 10], values[n - 1 - n / 10]};
-}
-
-/* A round's nanoseconds per message; rounds in which something had not landed are done again. */
-static double time_round(const struct act *act)
-{
-	struct patience patience = patience_start();
-
-	for (;;) {
-		uint64_t start, end;
-
-		act->prepare();
-		start = now_ns();
-		act->call();
-		end = now_ns();
-		if (act->settle())
-			return (double)(end - start) / BURST;
-		patience_wait(&patience, "a whole burst to have landed");
-	}
-}
 
 static struct outcome time_comparison(const struct comparison *comparison, int rounds)
 {
@@ -332,7 +256,7 @@ static void measure(const struct options *options, const char *device)
 	for (int i = 0; i < N_ACTS; i++)
 		counts[i] = NAN;
 	fprintf(stderr, "counting instructions under callgrind\n");
-	if (!count_instructions(device, counts, N_ACTS))
+	if (!count_instructions((const char *const[]){"--device", device, NULL}, counts, N_ACTS))
 		fprintf(stderr,
 			"valgrind is not installed: no instruction counts (.ci/deps test installs it)\n");
 	print_table(
