@@ -31,8 +31,15 @@ static __attribute__((constructor)) void find_memmove(void)
 #define MOST_BROUGHT_IN ((size_t)256 << 20)
 #endif
 
-/* Brings the pages in as a registration on hardware pins them; kernels before 5.14 only say whether
- * there are any. */
+/* Kernels before 5.14 know no such advice. Others say the same, EINVAL, of memory that may not be
+ * read, or written. */
+static bool can_populate(void)
+{
+	return !madvise(NULL, 0, MADV_POPULATE_READ);
+}
+
+/* Brings the pages in as a registration on hardware pins them; old kernels only say whether there are
+ * any. */
 int vhca_memory_check(uint64_t addr, uint64_t length, bool writable)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -45,7 +52,7 @@ int vhca_memory_check(uint64_t addr, uint64_t length, bool writable)
 		return EFAULT;
 	if (madvise(vhca_pointer(start), min(size, MOST_BROUGHT_IN),
 		    writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)) {
-		if (errno != EINVAL && errno != ENOSYS)
+		if ((errno != EINVAL && errno != ENOSYS) || can_populate())
 			return EFAULT;
 	} else if (size <= MOST_BROUGHT_IN) {
 		return 0;

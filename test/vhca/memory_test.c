@@ -86,6 +86,43 @@ static void send_from(struct side *side, enum ibv_wr_opcode opcode, const struct
 static const struct pair_conf all_rights = {.access = IBV_ACCESS_LOCAL_WRITE |
 		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
 
+/* ---- what is there may not be used ---- */
+
+static void expect_refused(struct pair *pair, int protection, unsigned int access)
+{
+	struct region region = {
+		.memory = mmap(NULL, BYTES, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)};
+
+	assert_true(region.memory != MAP_FAILED);
+	errno = 0;
+	region.mr = ibv_reg_mr(pair->pd, region.memory, BYTES, access);
+	assert_null(region.mr);
+	assert_int_equal(errno, EFAULT);
+	munmap(region.memory, BYTES);
+}
+
+/* Read-only memory was registered for writing, and memory without any right for reading: a program
+ * ran here that a kernel refuses. */
+static void test_without_the_right(void **state)
+{
+	const unsigned int writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	struct region region;
+	struct pair pair;
+
+	(void)state;
+	if (madvise(NULL, 0, 22 /* MADV_POPULATE_READ: Linux 5.14 */))
+		skip();
+	pair_open(&pair, &all_rights);
+	expect_refused(&pair, PROT_READ, writes);
+	expect_refused(&pair, PROT_NONE, writes);
+	expect_refused(&pair, PROT_NONE, IBV_ACCESS_REMOTE_READ);
+	region.memory = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	region.mr = ibv_reg_mr(pair.pd, region.memory, BYTES, IBV_ACCESS_REMOTE_READ);
+	assert_non_null(region.mr);
+	region_close(&region);
+	pair_close(&pair);
+}
+
 /* ---- data ---- */
 
 static void test_what_is_sent_is_gone(void **state)
@@ -484,6 +521,7 @@ int main(void)
 		/* these fork, so they come before a device is opened here */
 		cmocka_unit_test(test_rings_are_gone),
 		cmocka_unit_test(test_without_handlers_faults_kill),
+		cmocka_unit_test(test_without_the_right),
 		cmocka_unit_test(test_what_is_sent_is_gone),
 		cmocka_unit_test(test_where_it_is_received_is_gone),
 		cmocka_unit_test(test_where_it_is_written_is_gone),
