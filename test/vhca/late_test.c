@@ -80,10 +80,10 @@ static void in_pieces(void **state)
 
 			if (op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1) == (i / cq.cqe_cnt & 1))
 				break;
-			if (!first && __atomic_load_n(slot, __ATOMIC_RELAXED) != MARK)
+			if (first == 0 && __atomic_load_n(slot, __ATOMIC_RELAXED) != MARK)
 				first = ms();
 		}
-		seen += first && ms() - first > DELAY_MS / 2.0;
+		seen += first > 0 && ms() - first > DELAY_MS / 2.0;
 		assert_false(any_byte(slot, 16, MARK));
 		assert_memory_equal(pair.a.memory, pair.b.memory, 64);
 		expect_wc(pair.b.recv_cq, i, IBV_WC_SUCCESS);
