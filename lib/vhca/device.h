@@ -225,6 +225,8 @@ struct vhca_qp {
 	uint16_t sq_done; /* WQEBB behind the last one that a CQE covers */
 	uint8_t type, state;
 	bool active; /* in tables->active */
+	bool draining,
+		tell_drained; /* in SQD, with something begun; there is an event for its end */
 	const __be32 *db;
 	struct vhca_cq *send_cq;
 	struct vhca_pd *pd;
@@ -411,6 +413,10 @@ void vhca_qp_destroy(struct vhca_qp *qp);
 
 /* To ERR, from wherever: what is posted is flushed. The engine does the flushing. */
 void vhca_qp_fail(struct vhca_qp *qp);
+/* A send WQE has failed. RC fails with it; of UC and UD the send queue does, which is SQE. */
+void vhca_qp_fail_send(struct vhca_qp *qp);
+/* In SQD something has come to its end: if it was the last that had begun, the program hears of it. */
+void vhca_qp_drain(struct vhca_qp *qp);
 
 /* ---- engine.c ---- */
 
@@ -460,6 +466,9 @@ unsigned int vhca_page_poll(struct vhca_page *page);
 bool vhca_page_rung(const struct vhca_page *page);
 
 /* ---- requester.c ---- */
+
+/* A WQE that has not completed, and of which the peer may know. */
+bool vhca_requester_has_begun(const struct vhca_qp *qp);
 
 /* The WQE in hand fails, if the address is of its message. */
 bool vhca_requester_lost(uintptr_t address);
@@ -557,6 +566,9 @@ void vhca_scatter_part(
 	const struct vhca_message *message, uint32_t offset, const uint8_t *from, uint32_t n);
 
 /* ---- flow.c ---- */
+
+/* Something has left and not completed. */
+bool vhca_flow_under_way(const struct vhca_qp *qp);
 
 /* The QP fails: what a wire has taken and not completed is the ring's again. */
 void vhca_flow_abandon(struct vhca_qp *qp);

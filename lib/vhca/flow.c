@@ -77,6 +77,11 @@ void vhca_flow_end(struct vhca_qp *qp)
 	qp->flow = NULL;
 }
 
+bool vhca_flow_under_way(const struct vhca_qp *qp)
+{
+	return qp->flow && (qp->flow->tail != qp->flow->head || qp->flow->resume);
+}
+
 /* What had left and not completed is the ring's again, for its flush. */
 void vhca_flow_abandon(struct vhca_qp *qp)
 {
@@ -89,7 +94,9 @@ void vhca_flow_abandon(struct vhca_qp *qp)
 	flow->tail = flow->cursor = flow->head;
 	flow->done_psn = flow->sent_psn = flow->high_psn = flow->next_psn;
 	flow->reads_tail = flow->reads_head;
-	flow->replies_tail = flow->replies_head;
+	flow->resume = 0;
+	if (!flow->answering)
+		flow->replies_tail = flow->replies_head;
 	flow->ack_due = false;
 	vhca_flow_timer_stop(flow);
 	vhca_list_remove(&flow->in_due);

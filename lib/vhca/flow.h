@@ -23,6 +23,7 @@
 /* A read or atomic that the responder has accepted and not sent the answer of. */
 struct vhca_reply {
 	uint8_t operation; /* VHCA_READ_REQUEST, or an atomic's */
+	bool again;        /* to a request that had come before */
 	uint32_t psn, msn;
 	uint32_t rkey, length, sent; /* bytes */
 	uint64_t va, original;
@@ -68,6 +69,7 @@ struct vhca_flow {
 	/* responder */
 	uint64_t heard; /* wire->last_poll when a packet came */
 	uint32_t expected_psn, msn;
+	bool answering; /* a request is in hand: replies ahead of it leave even if it fails the QP */
 	bool ack_due;
 	bool nak_sent;     /* nothing more is said until the expected one comes */
 	uint32_t resume;   /* UC: packet of the message in hand that is next */

@@ -58,12 +58,14 @@ static uint32_t reply_packets(const struct vhca_flow *flow, uint32_t length)
 }
 
 /* False: there are too many, and the request counts as lost. */
-static bool owe(struct vhca_flow *flow, const struct vhca_packet *packet, uint64_t original)
+static bool owe(
+	struct vhca_flow *flow, const struct vhca_packet *packet, uint64_t original, bool again)
 {
 	if (flow->replies_head - flow->replies_tail == VHCA_FLOW_REPLIES)
 		return false;
 	flow->replies[flow->replies_head++ % VHCA_FLOW_REPLIES] = (struct vhca_reply){
 		.operation = packet->operation,
+		.again = again,
 		.psn = packet->psn,
 		.msn = flow->msn,
 		.rkey = packet->rkey,
@@ -281,7 +283,7 @@ static struct vhca_answer take_read(struct vhca_flow *flow, const struct vhca_pa
 	if (may.kind != VHCA_ACK)
 		return may;
 	flow->msn = vhca_psn_add(flow->msn, 1);
-	if (owe(flow, packet, 0))
+	if (owe(flow, packet, 0, false))
 		return answer(VHCA_ACK);
 	flow->msn = vhca_psn_add(flow->msn, ~0u);
 	return answer(VHCA_SILENCE);
@@ -310,7 +312,7 @@ static struct vhca_answer take_atomic(struct vhca_flow *flow, const struct vhca_
 	if (result.kind != VHCA_ACK)
 		return result;
 	flow->msn = vhca_psn_add(flow->msn, 1);
-	owe(flow, packet, original);
+	owe(flow, packet, original, false);
 	flow->results[flow->results_next++ % VHCA_MAX_RD_ATOMIC] =
 		(struct vhca_atomic_result){true, packet->psn, original};
 	return result;
@@ -341,14 +343,27 @@ static struct vhca_answer take_data(struct vhca_flow *flow, const struct vhca_pa
 	return result;
 }
 
+/* One more read or atomic than may be open at once, not counting those that came again. With none
+ * allowed the responder says why. */
+static bool too_many(const struct vhca_flow *flow)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = flow->replies_tail; i != flow->replies_head; i++)
+		n += !flow->replies[i % VHCA_FLOW_REPLIES].again;
+	return n && n >= flow->qp->set.max_dest_rd_atomic;
+}
+
 static struct vhca_answer take(struct vhca_flow *flow, const struct vhca_packet *packet)
 {
 	if (!in_order(flow, packet))
 		return answer(VHCA_NAK_INVALID);
 	switch (packet->operation) {
-	case VHCA_READ_REQUEST: return take_read(flow, packet);
+	case VHCA_READ_REQUEST:
+		return too_many(flow) ? answer(VHCA_NAK_INVALID) : take_read(flow, packet);
 	case VHCA_COMPARE_SWAP:
-	case VHCA_FETCH_ADD: return take_atomic(flow, packet);
+	case VHCA_FETCH_ADD:
+		return too_many(flow) ? answer(VHCA_NAK_INVALID) : take_atomic(flow, packet);
 	default: return take_data(flow, packet);
 	}
 }
@@ -374,8 +389,11 @@ static void fail_invalid(struct vhca_flow *flow)
 
 static void expected(struct vhca_flow *flow, const struct vhca_packet *packet)
 {
-	struct vhca_answer result = take(flow, packet);
+	struct vhca_answer result;
 
+	flow->answering = true;
+	result = take(flow, packet);
+	flow->answering = false;
 	if (likely(result.kind == VHCA_ACK)) {
 		flow->nak_sent = false;
 		flow->expected_psn = vhca_psn_add(flow->expected_psn, psns_of(flow, packet));
@@ -386,6 +404,8 @@ static void expected(struct vhca_flow *flow, const struct vhca_packet *packet)
 	if (result.kind == VHCA_SILENCE)
 		return;
 	flow->nak_sent = false;
+	while (flow->replies_tail != flow->replies_head)
+		vhca_flow_reply(flow); /* what is ahead is answered first */
 	refuse(flow, syndrome_of(result), packet->psn);
 	if (result.kind == VHCA_NAK_INVALID)
 		fail_invalid(flow);
@@ -395,7 +415,7 @@ static void duplicate_atomic(struct vhca_flow *flow, const struct vhca_packet *p
 {
 	for (uint32_t i = 0; i < VHCA_MAX_RD_ATOMIC; i++)
 		if (flow->results[i].valid && flow->results[i].psn == packet->psn)
-			owe(flow, packet, flow->results[i].original);
+			owe(flow, packet, flow->results[i].original, true);
 }
 
 /* It was done before: sends and writes are acknowledged again, reads read again, and atomics
@@ -409,7 +429,7 @@ static void duplicate(struct vhca_flow *flow, const struct vhca_packet *packet)
 	case VHCA_READ_REQUEST:
 		if (packet->dma_length <= MAX_READ &&
 			vhca_psn_ahead(behind, flow->expected_psn) <= 0)
-			owe(flow, packet, 0);
+			owe(flow, packet, 0, true);
 		break;
 	case VHCA_COMPARE_SWAP:
 	case VHCA_FETCH_ADD: duplicate_atomic(flow, packet); break;

@@ -74,7 +74,7 @@ static void fail_request(
 }
 
 /* Completes what is done, in order. */
-static void retire(struct vhca_flow *flow)
+static void retire_all(struct vhca_flow *flow)
 {
 	while (flow->tail != flow->head) {
 		struct vhca_request *request = request_at(flow, flow->tail);
@@ -90,6 +90,13 @@ static void retire(struct vhca_flow *flow)
 		flow->tail++;
 		vhca_requester_complete(flow->qp, request);
 	}
+}
+
+static void retire(struct vhca_flow *flow)
+{
+	retire_all(flow);
+	if (unlikely(flow->qp->draining))
+		vhca_qp_drain(flow->qp);
 }
 
 /* ---- sending ---- */

@@ -323,6 +323,7 @@ void vhca_qp_fail(struct vhca_qp *qp)
 	if (qp->state == IBV_QPS_ERR)
 		return;
 	qp->state = IBV_QPS_ERR;
+	qp->draining = false;
 	vhca_qp_generation++;
 	vhca_qp_wait_cancel(qp);
 	vhca_flow_abandon(qp);
@@ -337,18 +338,53 @@ void vhca_qp_fail(struct vhca_qp *qp)
 		vhca_event_async(&qp->async, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
-static void enter_state(struct vhca_qp *qp, uint8_t to)
+void vhca_qp_fail_send(struct vhca_qp *qp)
+{
+	if (qp->type == IBV_QPT_RC || (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)) {
+		vhca_qp_fail(qp);
+		return;
+	}
+	qp->state = IBV_QPS_SQE;
+	qp->draining = false;
+	vhca_qp_generation++;
+	vhca_qp_wait_cancel(qp);
+	vhca_flow_abandon(qp);
+	qp->sq_pi = (uint16_t)vhca_record_read(&qp->db[1]);
+	vhca_qp_activate(qp);
+}
+
+void vhca_qp_drain(struct vhca_qp *qp)
+{
+	if (!qp->draining || qp->state != IBV_QPS_SQD)
+		return;
+	qp->draining = vhca_requester_has_begun(qp) || vhca_flow_under_way(qp);
+	if (!qp->draining && qp->tell_drained)
+		vhca_event_async(&qp->async, IBV_EVENT_SQ_DRAINED);
+}
+
+/* What has begun goes on. */
+static void begin_to_drain(struct vhca_qp *qp, bool tell)
+{
+	qp->draining = true;
+	qp->tell_drained = tell;
+	vhca_qp_drain(qp);
+	if (qp->draining)
+		vhca_qp_activate(qp);
+}
+
+static void enter_state(struct vhca_qp *qp, uint8_t to, bool tell_drained)
 {
 	uint8_t from = qp->state;
 
+	qp->draining &= to == IBV_QPS_SQD;
 	if (to == IBV_QPS_RESET)
 		qp_reset(qp);
 	else if (to == IBV_QPS_ERR)
 		vhca_qp_fail(qp);
 	else
 		qp->state = to;
-	if (from == IBV_QPS_RTS && to == IBV_QPS_SQD && qp->set.en_sqd_async_notify)
-		vhca_event_async(&qp->async, IBV_EVENT_SQ_DRAINED);
+	if (from == IBV_QPS_RTS && to == IBV_QPS_SQD)
+		begin_to_drain(qp, tell_drained);
 	if (to == IBV_QPS_RTS && (from == IBV_QPS_SQD || from == IBV_QPS_SQE))
 		vhca_qp_activate(qp); /* goes on with what it had */
 	vhca_qp_generation++;
@@ -370,7 +406,7 @@ int vhca_qp_modify(
 		return error;
 	take_path(qp, attr, mask, av_sgid_index);
 	take_limits(qp, attr, mask);
-	enter_state(qp, to);
+	enter_state(qp, to, mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && attr->en_sqd_async_notify);
 	return 0;
 }
 
@@ -378,6 +414,7 @@ void vhca_qp_query(struct vhca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_i
 {
 	*attr = qp->set;
 	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->sq_draining = qp->draining;
 	attr->cap = (struct ibv_qp_cap){
 		.max_send_wr = qp->attr.max_send_wr,
 		.max_recv_wr = qp->attr.max_recv_wr,

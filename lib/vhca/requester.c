@@ -360,7 +360,7 @@ static void complete_error(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome
 	vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, syndrome, vendor, (uint8_t)wqe->opcode, wqe->index);
 	advance(qp, wqe);
 	qp->sq_done = qp->sq_ci;
-	vhca_qp_fail(qp);
+	vhca_qp_fail_send(qp);
 }
 
 static uint8_t vendor_of(uint8_t syndrome)
@@ -624,12 +624,31 @@ static unsigned int flush(struct vhca_qp *qp, struct wqe *wqe)
 	return n;
 }
 
+/* A wire that completes later has taken what has begun out of the ring. */
+bool vhca_requester_has_begun(const struct vhca_qp *qp)
+{
+	return qp->type == IBV_QPT_RC && !qp->flow && (qp->rnr_tries || qp->transport_tries);
+}
+
+/* In SQD: the one WQE that has begun. */
+static unsigned int finish(struct vhca_qp *qp)
+{
+	if (!vhca_requester_has_begun(qp) && !(qp->type == IBV_QPT_UC && vhca_flow_under_way(qp))) {
+		vhca_qp_deactivate(qp);
+		return 0;
+	}
+	execute(qp, &engine_wqe);
+	engine_wqe.message.qp = NULL;
+	vhca_qp_drain(qp);
+	return 1;
+}
+
 unsigned int vhca_requester_run(struct vhca_qp *qp)
 {
 	unsigned int n = 0;
 	uint32_t bytes = 0, next_tick = CLOCK_BYTES;
 
-	if (unlikely(qp->state == IBV_QPS_ERR)) {
+	if (unlikely(qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)) {
 		n = flush(qp, &engine_wqe);
 	} else if (likely(qp->state == IBV_QPS_RTS)) {
 		while (n < RUN_WQES && bytes < RUN_BYTES && qp->sq_ci != qp->sq_pi) {
@@ -644,8 +663,7 @@ unsigned int vhca_requester_run(struct vhca_qp *qp)
 				break;
 		}
 	} else {
-		vhca_qp_deactivate(qp);
-		return 0;
+		return finish(qp);
 	}
 	engine_wqe.message.qp = NULL;
 	if (qp->sq_ci == qp->sq_pi)

@@ -4,6 +4,7 @@
 
 #include "two.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -275,6 +276,132 @@ static void whose_thread_has_no_core(void **state)
 	run_two(flood_one_that_is_held, be_held, IBV_QPT_UD, 0, "", false);
 }
 
+/* ---- what has begun, and what is ahead of an error ---- */
+
+static void stop_peer(struct side *side)
+{
+	assert_int_equal(kill(side->remote.process, SIGSTOP), 0);
+	wait_until_stopped(side->remote.process);
+}
+
+static void let_peer_go(struct side *side)
+{
+	assert_int_equal(kill(side->remote.process, SIGCONT), 0);
+}
+
+static bool has_event(struct side *side, int ms)
+{
+	struct pollfd ready = {.fd = side->context->async_fd, .events = POLLIN};
+
+	return poll(&ready, 1, ms) == 1;
+}
+
+/* The send queue is drained when what is on the wire has been answered. */
+static void drain_while_it_is_stopped(struct side *side)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+	struct ibv_qp_init_attr init;
+	struct ibv_async_event event;
+
+	side_open(side, &patient);
+	rendezvous(side);
+	stop_peer(side);
+	for (uint32_t i = 0; i < 8; i++)
+		post_one(side, i & 1 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, i, LENGTH);
+	while (!counter_of(side, "counters/port_xmit_packets"))
+		usleep(1000);
+	assert_int_equal(
+		ibv_modify_qp(side->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+	assert_false(has_event(side, 50));
+	assert_int_equal(ibv_query_qp(side->qp, &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.sq_draining, 1);
+	let_peer_go(side);
+	assert_true(has_event(side, 1000 * PATIENCE_S));
+	assert_int_equal(ibv_get_async_event(side->context, &event), 0);
+	assert_int_equal(event.event_type, IBV_EVENT_SQ_DRAINED);
+	ibv_ack_async_event(&event);
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS};
+	assert_int_equal(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE), 0);
+	for (uint32_t i = 0; i < 8; i++)
+		expect_status(side, i, IBV_WC_SUCCESS);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void that_must_answer_first(void **state)
+{
+	(void)state;
+	run_two(drain_while_it_is_stopped, be_there, IBV_QPT_RC, 0, "", false);
+}
+
+/* By one doorbell, so that they leave at once and come at once; the last one is a write with another
+ * rkey, if there are so many. */
+static void post_reads(struct side *side, uint32_t n, uint32_t wrong)
+{
+	struct ibv_send_wr wrs[8], *bad;
+	struct ibv_sge sges[8];
+
+	for (uint32_t i = 0; i < n; i++) {
+		wrs[i] = one(side, i == wrong ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, i, LENGTH,
+			&sges[i]);
+		wrs[i].next = i + 1 < n ? &wrs[i + 1] : NULL;
+		if (i == wrong)
+			wrs[i].wr.rdma.rkey ^= 0x100;
+	}
+	assert_int_equal(ibv_post_send(side->qp, wrs, &bad), 0);
+}
+
+/* The reads ahead of what a peer refuses are answered, and not asked for again until the retries are
+ * over. */
+static void read_ahead_of_an_error(struct side *side)
+{
+	side_open(side, &patient);
+	rendezvous(side);
+	post_reads(side, 4, 3);
+	for (uint32_t i = 0; i < 3; i++)
+		expect_status(side, i, IBV_WC_SUCCESS);
+	expect_status(side, 3, IBV_WC_REM_ACCESS_ERR);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void that_refuses_behind_reads(void **state)
+{
+	(void)state;
+	run_two(read_ahead_of_an_error, be_there, IBV_QPT_RC, 0, "", false);
+}
+
+/* A peer has room for so many reads and atomics at once as it was told; one more is invalid. */
+static void read_too_much_at_once(struct side *side)
+{
+	static const struct manner greedy = {.retry_cnt = 7, .max_rd_atomic = 8};
+
+	side_open(side, &greedy);
+	rendezvous(side);
+	post_reads(side, 8, 8);
+	for (uint32_t i = 0; i < 2; i++)
+		expect_status(side, i, IBV_WC_SUCCESS);
+	expect_status(side, 2, IBV_WC_REM_INV_REQ_ERR);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void have_room_for_two(struct side *side)
+{
+	static const struct manner two = {.retry_cnt = 7, .max_dest_rd_atomic = 2};
+
+	side_open(side, &two);
+	rendezvous(side);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void that_has_less_room(void **state)
+{
+	(void)state;
+	run_two(read_too_much_at_once, have_room_for_two, IBV_QPT_RC, 0, "", false);
+}
+
 /* ---- a peer without a process ---- */
 
 static void leave(struct side *side)
@@ -409,6 +536,9 @@ int main(void)
 		cmocka_unit_test(unreliable_sends_without_receives),
 		cmocka_unit_test(without_a_core),
 		cmocka_unit_test(whose_thread_has_no_core),
+		cmocka_unit_test(that_must_answer_first),
+		cmocka_unit_test(that_refuses_behind_reads),
+		cmocka_unit_test(that_has_less_room),
 		cmocka_unit_test(that_left),
 		cmocka_unit_test(that_is_killed),
 	};

@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int to_state(struct ibv_qp *qp, enum ibv_qp_state state)
 {
@@ -56,6 +58,122 @@ static void drained(void **state)
 		}
 	}
 	pair_close(&pair);
+}
+
+static bool has_event(struct pair *pair, int ms)
+{
+	struct pollfd ready = {.fd = pair->context->async_fd, .events = POLLIN};
+
+	return poll(&ready, 1, ms) == 1;
+}
+
+static unsigned long long rnr_naks(void)
+{
+	FILE *file =
+		fopen("/sys/class/infiniband/mlx5_0/ports/1/hw_counters/rnr_nak_retry_err", "re");
+	unsigned long long value;
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%llu", &value), 1);
+	fclose(file);
+	return value;
+}
+
+/* A send that waits for its peer's receive has begun: only its end drains the queue. What is behind it
+ * has not. */
+static void drains_what_has_begun(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+	struct pair_conf conf = {.min_rnr_timer = 10 /* 0.32 ms */};
+	struct ibv_qp_init_attr init;
+	struct pair pair;
+
+	(void)state;
+	pair_open(&pair, &conf);
+	post_send(&pair.a, 1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 8, NULL, 0);
+	post_send(&pair.a, 2, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 8, NULL, 0);
+	while (!rnr_naks())
+		usleep(1000);
+	assert_int_equal(
+		ibv_modify_qp(pair.a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+	assert_false(has_event(&pair, 50));
+	assert_int_equal(ibv_query_qp(pair.a.qp, &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_SQD);
+	assert_int_equal(attr.sq_draining, 1);
+	post_recv(&pair.b, 3, 0, 64);
+	post_recv(&pair.b, 4, 0, 64);
+	expect_event(&pair, IBV_EVENT_SQ_DRAINED);
+	expect_wc(pair.a.send_cq, 1, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_query_qp(pair.a.qp, &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.sq_draining, 0);
+	expect_quiet(pair.a.send_cq);
+	assert_int_equal(to_state(pair.a.qp, IBV_QPS_RTS), 0);
+	expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
+	/* Without being asked for there is no event. */
+	assert_int_equal(to_state(pair.a.qp, IBV_QPS_SQD), 0);
+	assert_false(has_event(&pair, 50));
+	pair_close(&pair);
+}
+
+static void send_to_b(struct pair *pair, struct ibv_ah *ah, uint64_t wr_id, uint32_t lkey)
+{
+	struct ibv_sge sge = {(uintptr_t)pair->a.memory, 8, lkey};
+	struct ibv_send_wr wr = {.wr_id = wr_id,
+				   .sg_list = &sge,
+				   .num_sge = 1,
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = pair->b.qp->qp_num;
+	wr.wr.ud.remote_qkey = PAIR_QKEY;
+	assert_int_equal(ibv_post_send(pair->a.qp, &wr, &bad), 0);
+}
+
+/* The error, then what is behind it, and what comes until the queue is back in RTS. */
+static void fail_and_recover(struct pair *pair, struct ibv_ah *ah)
+{
+	send_to_b(pair, ah, 1, pair->a.mr->lkey ^ 0x100);
+	send_to_b(pair, ah, 2, pair->a.mr->lkey);
+	expect_wc(pair->a.send_cq, 1, IBV_WC_LOC_PROT_ERR);
+	expect_wc(pair->a.send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(qp_state(pair->a.qp), IBV_QPS_SQE);
+	send_to_b(pair, ah, 3, pair->a.mr->lkey);
+	expect_wc(pair->a.send_cq, 3, IBV_WC_WR_FLUSH_ERR);
+	expect_quiet(pair->a.recv_cq);
+	assert_int_equal(to_state(pair->a.qp, IBV_QPS_RTS), 0);
+	post_recv(&pair->b, 4, 0, 64);
+	send_to_b(pair, ah, 5, pair->a.mr->lkey);
+	expect_wc(pair->a.send_cq, 5, IBV_WC_SUCCESS);
+	expect_wc(pair->b.recv_cq, 4, IBV_WC_SUCCESS);
+}
+
+/* An error of a send of UC or UD is its send queue's alone. */
+static void send_queue_error(void **state)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_UC, IBV_QPT_UD};
+
+	(void)state;
+	for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+		struct pair_conf conf = {.type = types[t]};
+		struct ibv_ah_attr to = {
+			.is_global = 1, .port_num = 1, .grh = {.sgid_index = 3, .hop_limit = 1}};
+		struct ibv_ah *ah;
+		struct pair pair;
+
+		pair_open(&pair, &conf);
+		assert_int_equal(ibv_query_gid(pair.context, 1, 3, &to.grh.dgid), 0);
+		ah = ibv_create_ah(pair.pd, &to);
+		assert_non_null(ah);
+		post_recv(&pair.a, 7, 0, 64); /* stays where it is */
+		for (int round = 0; round < 3; round++)
+			fail_and_recover(&pair, ah);
+		assert_int_equal(to_state(pair.a.qp, IBV_QPS_ERR), 0);
+		expect_wc(pair.a.recv_cq, 7, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(ibv_destroy_ah(ah), 0);
+		pair_close(&pair);
+	}
 }
 
 /* Receives posted in INIT wait; sends wait for RTS; neither is lost on the way. */
@@ -225,6 +343,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(drained),
+		cmocka_unit_test(drains_what_has_begun),
+		cmocka_unit_test(send_queue_error),
 		cmocka_unit_test(posted_early),
 		cmocka_unit_test(error_and_reset),
 		cmocka_unit_test(moved),

@@ -230,17 +230,25 @@ static void aim(const struct side *side, struct ibv_send_wr *wr)
 	}
 }
 
-void post_one(struct side *side, enum ibv_wr_opcode opcode, uint32_t i, uint32_t length)
+struct ibv_send_wr one(struct side *side, enum ibv_wr_opcode opcode, uint32_t i, uint32_t length,
+	struct ibv_sge *sge)
 {
-	struct ibv_sge sge = {(uintptr_t)slot(side, SENT, i), length, side->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = i,
 		.opcode = opcode,
 		.send_flags = IBV_SEND_SIGNALED,
-		.sg_list = &sge,
+		.sg_list = sge,
 		.num_sge = length ? 1 : 0};
-	struct ibv_send_wr *bad;
 
+	*sge = (struct ibv_sge){(uintptr_t)slot(side, SENT, i), length, side->mr->lkey};
 	aim(side, &wr);
+	return wr;
+}
+
+void post_one(struct side *side, enum ibv_wr_opcode opcode, uint32_t i, uint32_t length)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = one(side, opcode, i, length, &sge), *bad;
+
 	assert_int_equal(ibv_post_send(side->qp, &wr, &bad), 0);
 }
 

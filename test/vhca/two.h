@@ -63,6 +63,8 @@ void rendezvous(struct side *side);
 uint8_t *slot(struct side *side, int kind, uint32_t i);
 void post_receive(struct side *side, uint32_t n);
 /* One of `length` bytes at slots `i` of both; an atomic is at WORDS, a compare and swap of 0 to 0. */
+struct ibv_send_wr one(struct side *side, enum ibv_wr_opcode opcode, uint32_t i, uint32_t length,
+	struct ibv_sge *sge);
 void post_one(struct side *side, enum ibv_wr_opcode opcode, uint32_t i, uint32_t length);
 
 /* Whether there is a completion; gives way where there is none. */
