@@ -31,7 +31,8 @@ static const struct command command = {
 	.summary =
 		"Shows the emulated devices that processes of this machine have open: ports, GIDs, QPs, CQs, SRQs,\n"
 		"memory regions, counters, and how often a rule of the device's contract was broken. Asks the\n"
-		"processes of this user, or as root of all, in this network namespace.",
+		"processes of this user, or as root of all, in this network namespace. One that does not answer within\n"
+		"3 seconds, because it is stopped or has no core, has a line that says so.",
 	.more = "exit status: 0 also where there is none; 2 usage; 3 the processes cannot be listed.\n",
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
@@ -67,34 +68,51 @@ static int connect_to(const char *name)
 	return -1;
 }
 
+struct conversation {
+	int fd;
+	bool silent; /* nothing has come in time */
+};
+
 /* All that comes, as jansson asks for it. */
 static size_t receive(void *buffer, size_t size, void *arg)
 {
-	ssize_t n = recv(*(int *)arg, buffer, size, 0);
+	struct conversation *with = arg;
+	ssize_t n = recv(with->fd, buffer, size, 0);
 
+	with->silent = n < 0 && errno == EAGAIN;
 	return n < 0 ? (size_t)-1 : (size_t)n;
 }
 
-/* NULL: it is gone, does not answer, or is another user's, which *refused counts. */
-static json_t *ask(const char *name, int *refused)
+/* Who was asked. */
+struct asked {
+	json_t *processes; /* their answers */
+	json_t *silent;    /* numbers of those that do not answer, or not in time */
+	int refused;       /* how many are other users' */
+};
+
+static void ask(const char *name, struct asked *asked)
 {
 	static const char request[] = "status\n";
-	int fd = connect_to(name);
+	struct conversation with = {.fd = connect_to(name)};
 	json_t *answer = NULL;
 	json_error_t error;
 
-	if (fd < 0)
-		return NULL;
-	if (!is_trusted(fd))
-		++*refused;
-	else if (send(fd, request, sizeof(request) - 1, MSG_NOSIGNAL) == sizeof(request) - 1)
-		answer = json_load_callback(receive, &fd, JSON_DISABLE_EOF_CHECK, &error);
-	close(fd);
-	if (answer && !json_is_object(answer)) {
-		json_decref(answer);
-		return NULL;
-	}
-	return answer;
+	if (with.fd < 0 && errno != EAGAIN)
+		return; /* it is gone */
+	if (with.fd < 0)
+		with.silent = true;
+	else if (!is_trusted(with.fd))
+		asked->refused++;
+	else if (send(with.fd, request, sizeof(request) - 1, MSG_NOSIGNAL) == sizeof(request) - 1)
+		answer = json_load_callback(receive, &with, JSON_DISABLE_EOF_CHECK, &error);
+	if (with.fd >= 0)
+		close(with.fd);
+	if (with.silent)
+		json_array_append_new(
+			asked->silent, json_integer(atoi(name + strlen(SOCKET_PREFIX))));
+	if (json_is_object(answer))
+		json_array_append(asked->processes, answer);
+	json_decref(answer);
 }
 
 /* "ffff: 00000002 00000000 00010000 0001 01 1234 @name": the fourth word says that it listens. */
@@ -111,7 +129,7 @@ static bool listens_as(char *line, char **name)
 	return word && !strcmp(word, "00010000");
 }
 
-static int ask_all(json_t *processes, int *refused)
+static int ask_all(struct asked *asked)
 {
 	FILE *sockets = fopen("/proc/net/unix", "re");
 	char *line = NULL, *name;
@@ -120,12 +138,9 @@ static int ask_all(json_t *processes, int *refused)
 	if (!sockets)
 		return cannot("/proc/net/unix: the processes cannot be listed: %s; mount /proc",
 			strerror(errno));
-	while (getline(&line, &room, sockets) > 0) {
-		json_t *answer = listens_as(line, &name) ? ask(name, refused) : NULL;
-
-		if (answer)
-			json_array_append_new(processes, answer);
-	}
+	while (getline(&line, &room, sockets) > 0)
+		if (listens_as(line, &name))
+			ask(name, asked);
 	free(line);
 	fclose(sockets);
 	return 0;
@@ -256,25 +271,29 @@ static void print_process(const json_t *process)
 	print_counts("  rules broken: ", json_object_get(process, "rules"));
 }
 
-static void print_all(const json_t *processes, int refused)
+static void print_all(const struct asked *asked)
 {
 	size_t at;
 	json_t *process;
 
-	json_array_foreach(processes, at, process) print_process(process);
-	if (!json_array_size(processes))
+	json_array_foreach(asked->processes, at, process) print_process(process);
+	json_array_foreach(asked->silent, at, process)
+		printf("process %lld does not answer: it is stopped, or has no core\n",
+			(long long)json_integer_value(process));
+	if (!json_array_size(asked->processes) && !json_array_size(asked->silent))
 		printf("no process of yours has an emulated device open\n");
-	if (refused)
-		printf("%d of other users are not shown\n", refused);
+	if (asked->refused)
+		printf("%d of other users are not shown\n", asked->refused);
 }
 
 int cmd_vhca_status(int argc, char **argv)
 {
 	struct status_options conf = {0};
+	struct asked asked = {.refused = 0};
 	struct json_sink sink;
-	json_t *processes;
 	uint64_t given;
-	int refused = 0, status;
+	json_t *report;
+	int status;
 
 	status = options_parse(&command, argc, argv, &conf, &given, NULL);
 	if (status != OPTIONS_OK)
@@ -282,14 +301,16 @@ int cmd_vhca_status(int argc, char **argv)
 	status = json_open(&sink, conf.json);
 	if (status)
 		return status;
-	processes = json_array();
-	status = ask_all(processes, &refused);
+	asked.processes = json_array();
+	asked.silent = json_array();
+	status = ask_all(&asked);
+	report = json_pack("{s:o,s:o}", "processes", asked.processes, "silent", asked.silent);
 	if (status) {
-		json_decref(processes);
+		json_decref(report);
 		json_abandon(&sink);
 		return status;
 	}
 	if (!conf.json || strcmp(conf.json, "-"))
-		print_all(processes, refused);
-	return json_finish(&sink, json_pack("{s:o}", "processes", processes));
+		print_all(&asked);
+	return json_finish(&sink, report);
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -266,6 +267,21 @@ class ShowStatus(CommandTest):
         answer = verbena("vhca", "status", "--json", "-")
         self.status(answer, DONE)
         self.assertNotIn(program.pid, [found["pid"] for found in json.loads(answer.out)["processes"]])
+
+    def test_a_process_that_is_stopped(self):
+        """It was left out: "no process of yours has an emulated device open"."""
+        with subprocess.Popen([VERBENA, "vhca", "--", "ibv_asyncwatch"], stdout=subprocess.PIPE) as program:
+            try:
+                program.stdout.readline()
+                program.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, program.pid, os.WSTOPPED)
+                answer = verbena("vhca", "status", "--json", "/dev/fd/2")
+                self.status(answer, DONE)
+                self.assertIn(f"process {program.pid} does not answer", answer.out)
+                self.assertNotIn("no process of yours", answer.out)
+                self.assertIn(program.pid, json.loads(answer.err)["silent"])
+            finally:
+                program.kill()
 
     def test_how_it_idles(self):
         """What was asked for, what holds, and why that is another: trapped pages are one reason."""
