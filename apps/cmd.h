@@ -123,6 +123,7 @@ struct command {
 	const char *more;    /* examples and notes, behind the options */
 	const struct option *options;
 	size_t n_options;
+	const char *without; /* words: options of the table that it has not */
 };
 
 enum { OPTIONS_OK = -1 };
@@ -197,6 +198,7 @@ int program_find(const char *name, struct program *program);
 /* ---- the subcommands: argv[0] is their name ---- */
 
 int cmd_msgrate(int argc, char **argv);
+int cmd_latency(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_vhca(int argc, char **argv);
 int cmd_vhca_status(int argc, char **argv);

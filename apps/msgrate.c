@@ -95,6 +95,33 @@ static const struct command command = {
 	.n_options = ARRAY_SIZE(options),
 };
 
+/* The same options, but for those that say how many messages are on their way. */
+static const struct command latency_command = {
+	.name = "latency",
+	.usage = "[options]",
+	.summary =
+		"Sends one message at a time between two workers, of this process or of two, through an RDMA device, and\n"
+		"waits for the answer: half of the round trip, in percentiles and drawn. Of a read and an atomic it is the\n"
+		"whole operation.",
+	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; times us, ms, s. Each option is given at most once.\n"
+		"\n"
+		"examples:\n"
+		"  verbena latency\n"
+		"                           64-byte messages for 10 s\n"
+		"  verbena latency --op read --size 8-4KiB --duration 1\n"
+		"                           reads, a run of a second for each size\n"
+		"  verbena latency --listen :7471         and elsewhere\n"
+		"  verbena latency --connect HOST:7471 --op write --json -\n"
+		"                           writes that the other end polls for in memory\n"
+		"\n"
+		"JSON is msgrate's, with `percentiles` in ns behind it; messages go both ways.\n"
+		"\n"
+		"exit status: as msgrate's.\n",
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+	.without = "tx-depth rx-depth post-list cq-mod bidirectional",
+};
+
 /* ---- checks ---- */
 
 bool asked(const struct run *run, const char *option)
@@ -155,6 +182,14 @@ static int check_operation(const struct run *run)
 		return usage_error(
 			"option --size contradicts --op: atomics are of %d bytes; leave --size out",
 			ATOMIC_SIZE);
+	if (conf->latency && op == OP_WRITE && conf->verify)
+		return usage_error(
+			"options --verify and --op write contradict each other: the last byte of a "
+			"write says that it has come; leave --verify out");
+	if (conf->latency && op == OP_WRITE && asked(run, "size") && !conf->size)
+		return usage_error(
+			"option --size cannot be 0 with --op write: the last byte of a write says "
+			"that it has come; give at least 1");
 	if (conf->allow_loss && conf->connection == VBN_RC && !conf->listen)
 		return usage_error(
 			"option --allow-loss is for --connection uc and ud: a reliable connection "
@@ -188,6 +223,8 @@ static int check_options(struct run *run)
 			op_is_atomic((enum msg_op)conf->op) ? ATOMIC_SIZE : 64;
 	if (!conf->queues)
 		conf->queues = 1;
+	if (conf->latency) /* the answer is a message, too */
+		conf->bidirectional = op_is_received((enum msg_op)conf->op) || conf->op == OP_WRITE;
 	if (!conf->duration)
 		conf->duration = 10 * SECOND;
 	if (!asked(run, "warmup"))
@@ -195,13 +232,14 @@ static int check_options(struct run *run)
 	return 0;
 }
 
-int cmd_msgrate(int argc, char **argv)
+static int execute(const struct command *which, int argc, char **argv)
 {
 	static struct run run;
 	int status;
 
 	stop_signals_take();
-	status = options_parse(&command, argc, argv, &run.conf, &run.given, NULL);
+	run.conf.latency = which == &latency_command;
+	status = options_parse(which, argc, argv, &run.conf, &run.given, NULL);
 	if (status != OPTIONS_OK)
 		return status;
 	status = check_options(&run);
@@ -216,4 +254,14 @@ int cmd_msgrate(int argc, char **argv)
 	status = runs_execute(&run);
 	vbn_fini();
 	return status;
+}
+
+int cmd_msgrate(int argc, char **argv)
+{
+	return execute(&command, argc, argv);
+}
+
+int cmd_latency(int argc, char **argv)
+{
+	return execute(&latency_command, argc, argv);
 }

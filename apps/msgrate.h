@@ -15,6 +15,7 @@
  *     msgrate_peer.c     what two processes tell each other
  *     msgrate_monitor.c  the thread that tells the time
  *     msgrate_modes.c    requested against effective
+ *     msgrate_latency.c  what `verbena latency` adds
  *     msgrate_report.c   the live line, the table, JSON
  *
  * Threads: a side and its ends belong to their worker; the counts that the live line shows are read
@@ -25,6 +26,7 @@
 #define MSGRATE_H
 
 #include "cmd.h"
+#include "histogram.h"
 #include "msgrate_op.h"
 #include "msgrate_pattern.h"
 
@@ -51,6 +53,7 @@ struct msgrate_options {
 	int64_t duration, iters, warmup; /* ns, messages per queue, ns */
 	int64_t rate, mtu, gid_index;
 	bool bidirectional, one_worker, verify, allow_loss, keep;
+	bool latency; /* one message at a time, and each is timed */
 	bool inline_given, gid_given;
 };
 
@@ -79,6 +82,7 @@ struct end {
 	/* line 1: the stream that comes in, with --verify */
 	struct track track;
 	bool sends, receives; /* never change */
+	bool answers;         /* of a latency run: sends only when something has come */
 	bool gives_credit,
 		is_given; /* between processes: tells the peer what it has received; is told */
 	uint32_t stream, peer_stream; /* of what this end sends, and its peer */
@@ -94,6 +98,7 @@ struct end {
 	uint32_t slot_mask;
 	uint64_t swapped;
 	uint64_t warm;            /* of staged: when the window that counts began */
+	uint64_t asked_at;        /* of a latency run: ns, when what is on its way was sent */
 	uint64_t given_up;        /* of staged: lost, so not on their way to the peer */
 	uint64_t shut_at;         /* what the peer had received when its window was found shut */
 	uint64_t shut_since;      /* ns */
@@ -138,6 +143,7 @@ struct side {
 	int phase;      /* the run's, as this side has seen it */
 	struct vbn_pool *tx_pool, *rx_pool;
 	struct vbn_zone *zone;
+	struct histogram *times; /* of a latency run: of this side's round trips */
 	uint64_t first_ns;       /* the first message that came */
 	uint64_t last_ns;        /* the last one, of those that came while draining */
 	struct mark start, stop; /* the window that counts */
@@ -169,6 +175,9 @@ enum stage {
 	N_STAGES
 };
 
+/* min p50 p90 p99 p99.9 p99.99 p99.999 max */
+#define N_PERCENTILES 8
+
 /* The other process of a run. */
 struct other {
 	struct vbn_session *session;
@@ -182,6 +191,7 @@ struct other {
 	/* what it has counted */
 	uint64_t messages, window_ns;
 	double first_message_seconds;
+	uint64_t percentiles[N_PERCENTILES]; /* of a latency run, of the one that leads */
 };
 
 /* What all workers, or none, get past; outside the loop only. */
@@ -230,6 +240,20 @@ struct runs {
 	json_t *results;
 	int n;
 };
+
+/* What the user calls it. */
+static inline const char *tool_name(const struct run *run)
+{
+	return run->conf.latency ? "latency" : "msgrate";
+}
+
+/* ---- msgrate_latency.c ---- */
+
+/* All sides' times. */
+void times_sum(const struct run *run, struct histogram *sum);
+void percentiles_take(const struct run *run, uint64_t percentiles[N_PERCENTILES]);
+void percentiles_print(const struct run *run, const uint64_t percentiles[N_PERCENTILES]);
+json_t *percentiles_json(const uint64_t percentiles[N_PERCENTILES]);
 
 /* ---- msgrate_run.c: an exit status ---- */
 
@@ -373,6 +397,7 @@ struct result {
 	double msg_rate, gbit_rate, cycles_per_message, burst;
 	double first_message_seconds; /* below 0: none came */
 	uint64_t max_rss_bytes;
+	uint64_t percentiles[N_PERCENTILES]; /* of a latency run: ns */
 };
 
 /* Adds the mode that only a run can tell, and warns where its window is not what was asked for. */

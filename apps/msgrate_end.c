@@ -118,7 +118,8 @@ static int create_burst(struct end *end)
 int end_create(struct end *end)
 {
 	const struct run *run = end->side->run;
-	bool credits = run->other && op_is_received((enum msg_op)run->conf.op);
+	bool credits =
+		run->other && !run->conf.latency && op_is_received((enum msg_op)run->conf.op);
 	int err;
 
 	end->limit = UINT64_MAX;

@@ -24,9 +24,10 @@ static void link_ends(struct run *run, struct side *a, int at_a, struct side *b,
 		receiver->peer = sender;
 		sender->sends = receiver->receives = true;
 		sender->receives = receiver->sends = run->conf.bidirectional;
+		receiver->answers = run->conf.latency;
 		sender->stream = receiver->peer_stream = (uint32_t)(sender - run->ends) + 1;
 		receiver->stream = sender->peer_stream = (uint32_t)(receiver - run->ends) + 1;
-		run->n_senders += run->conf.bidirectional ? 2 : 1;
+		run->n_senders += run->conf.bidirectional && !run->conf.latency ? 2 : 1;
 	}
 }
 
@@ -78,7 +79,8 @@ static void lay_out_half(struct run *run, int n_ends)
 		end->peer_stream = there | (uint32_t)(i + 1);
 		end->sends = leads || run->conf.bidirectional;
 		end->receives = !leads || run->conf.bidirectional;
-		run->n_senders += end->sends;
+		end->answers = !leads && run->conf.latency;
+		run->n_senders += end->sends && !end->answers;
 	}
 	run->n_unfinished = run->n_senders;
 }
@@ -117,6 +119,8 @@ int sides_make(struct run *run)
 
 void sides_free(struct run *run)
 {
+	for (int i = 0; run->sides && i < run->n_sides; i++)
+		free(run->sides[i].times);
 	free(run->ends);
 	free(run->sides);
 	run->ends = NULL;

@@ -80,7 +80,7 @@ static void __attribute__((cold, noinline)) end_failed(struct end *end)
 	if (end->failed)
 		return;
 	end->failed = true;
-	if (end->sends && !end->finished)
+	if (end->sends && !end->answers && !end->finished)
 		side_is_done(end->side);
 }
 
@@ -287,7 +287,7 @@ static force_inline uint16_t end_stage(
 /* All of --iters is sent; it is finished once the device says that it is done, too. */
 static void __attribute__((cold, noinline)) end_finish(struct end *end)
 {
-	if (end->finished || vbn_queue_outstanding(end->queue))
+	if (end->finished || end->answers || vbn_queue_outstanding(end->queue))
 		return;
 	end->finished = true;
 	side_is_done(end->side);
@@ -441,6 +441,113 @@ static force_inline uint64_t send_room(
 	return room;
 }
 
+/* ---- one at a time, and timed ---- */
+
+/* A write tells nobody that it came: its last byte says so, another one each time round the slots. */
+static force_inline uint8_t mark_value(const struct end *end, uint64_t n)
+{
+	return (uint8_t)(n / ((uint64_t)end->slot_mask + 1) % 255 + 1);
+}
+
+static force_inline int look_for_write(struct side *side, struct end *end)
+{
+	size_t size = (size_t)side->run->conf.size;
+	const uint8_t *slots = vbn_export_addr(end->slots);
+	const uint8_t *mark = slots + (end->received & end->slot_mask) * slot_size(size) + size - 1;
+
+	if (load_acquire(mark) != mark_value(end, end->received))
+		return 0;
+	store_once(&end->received, end->received + 1);
+	count_first(side);
+	return 1;
+}
+
+/* What has come back of what an end has sent. */
+static force_inline uint64_t answered(const struct end *end, const enum msg_op op)
+{
+	return op_is_received(op) || op == OP_WRITE ? end->received : end->completed;
+}
+
+static force_inline void end_time(struct side *side, struct end *end, const enum msg_op op)
+{
+	uint64_t took;
+
+	if (end->answers || !end->asked_at || answered(end, op) != end->sent)
+		return;
+	took = now_ns() - end->asked_at;
+	end->asked_at = 0;
+	if (side->phase == PHASE_COUNT)
+		histogram_record(side->times, took);
+}
+
+static force_inline uint64_t ping_room(const struct end *end, const enum msg_op op)
+{
+	uint64_t back = answered(end, op);
+
+	if (end->answers)
+		return back - end->staged;
+	return back == end->staged;
+}
+
+static force_inline int end_ping(
+	struct side *side, struct end *end, uint64_t room, const enum msg_op op, const bool verify)
+{
+	int n;
+
+	if (op == OP_WRITE && !end->n_held && room) {
+		end->n_held = end_stage(side, end, 1, op, verify);
+		if (end->n_held)
+			end->held[0]->data[side->run->conf.size - 1] =
+				mark_value(end, end->staged - 1);
+	}
+	n = end_send(side, end, room, op, verify);
+	if (n && !end->answers)
+		end->asked_at = now_ns();
+	return n;
+}
+
+static force_inline int side_ping(struct vbn_worker *worker, struct side *side,
+	const enum msg_op op, const bool events, const bool verify, const bool paced)
+{
+	int phase = load_once(&side->run->phase), did = 0;
+	bool stopping = vbn_worker_stopping(worker) || phase == PHASE_END;
+	bool sending = likely(!stopping && phase != PHASE_HOLD);
+
+	if (unlikely(phase != side->phase))
+		enter_phase(side, phase);
+	if (unlikely(stopping && !side->stop.ns))
+		mark_take(side, &side->stop);
+	if (events)
+		did += side_events(side, op, verify);
+	for (int i = 0; i < side->n_ends; i++) {
+		struct end *end = &side->ends[i];
+
+		if (!events)
+			did += receive_burst(side, end, verify && op == OP_SEND);
+		if (op == OP_WRITE) {
+			did += look_for_write(side, end);
+			end_count_writes(side, end);
+		}
+		if (!end->sends)
+			continue;
+		end_time(side, end, op);
+		if (sending && likely(!end->failed)) {
+			uint64_t room = ping_room(end, op);
+			int n;
+
+			if (paced && room && !end->answers)
+				room = pace_room(side) > 0;
+			n = end_ping(side, end, room, op, verify);
+			did += n;
+			if (paced && !end->answers)
+				side->pace_sent += (uint64_t)n;
+		}
+	}
+	return did;
+}
+
+/* ---- the loops ---- */
+
 static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
 	const enum msg_op op, const bool events, const bool verify, const bool paced)
 {
@@ -485,6 +592,18 @@ static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
 	SIDE_POLL(name##_verify, op, events, true, false) \
 	SIDE_POLL(name##_verify_paced, op, events, true, true)
 
+#define SIDE_PING(name, op, events, verify, paced)                                \
+	static int name(struct vbn_worker *worker, void *arg)                     \
+	{                                                                         \
+		return side_ping(worker, arg, (op), (events), (verify), (paced)); \
+	}
+
+#define SIDE_PINGS(name, op, events)                      \
+	SIDE_PING(name, op, events, false, false)         \
+	SIDE_PING(name##_paced, op, events, false, true)  \
+	SIDE_PING(name##_verify, op, events, true, false) \
+	SIDE_PING(name##_verify_paced, op, events, true, true)
+
 #define POLLS(name)                                        \
 	{                                                  \
 		{name, name##_paced},                      \
@@ -512,18 +631,39 @@ static vbn_poll_fn *const polls[][2][2] = {
 	[OP_FETCH_ADD] = POLLS(fetch_add),
 	[OP_CMP_SWAP] = POLLS(cmp_swap),
 };
+SIDE_PINGS(ping_send, OP_SEND, false)
+SIDE_PINGS(ping_send_imm, OP_SEND_IMM, true)
+SIDE_PINGS(ping_write, OP_WRITE, false)
+SIDE_PINGS(ping_write_imm, OP_WRITE_IMM, true)
+SIDE_PINGS(ping_read, OP_READ, true)
+SIDE_PINGS(ping_fetch_add, OP_FETCH_ADD, true)
+SIDE_PINGS(ping_cmp_swap, OP_CMP_SWAP, true)
+
+static vbn_poll_fn *const pings[][2][2] = {
+	[OP_SEND] = POLLS(ping_send),
+	[OP_SEND_IMM] = POLLS(ping_send_imm),
+	[OP_WRITE] = POLLS(ping_write),
+	[OP_WRITE_IMM] = POLLS(ping_write_imm),
+	[OP_READ] = POLLS(ping_read),
+	[OP_FETCH_ADD] = POLLS(ping_fetch_add),
+	[OP_CMP_SWAP] = POLLS(ping_cmp_swap),
+};
+
 static vbn_poll_fn *const mixed[2][2] = POLLS(send_events);
 
 /* Where both ends send between processes, credits come in among the messages. */
 static bool credits_mix(const struct run *run)
 {
-	return run->other && run->conf.bidirectional && run->conf.op == OP_SEND;
+	return run->other && run->conf.bidirectional && run->conf.op == OP_SEND &&
+		!run->conf.latency;
 }
 
 vbn_poll_fn *side_loop(const struct run *run)
 {
 	const struct msgrate_options *conf = &run->conf;
 
+	if (conf->latency)
+		return pings[conf->op][conf->verify][conf->rate > 0];
 	if (credits_mix(run))
 		return mixed[conf->verify][conf->rate > 0];
 	return polls[conf->op][conf->verify][conf->rate > 0];

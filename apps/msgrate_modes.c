@@ -197,9 +197,10 @@ void note_options(struct run *run)
 	note_workers(run);
 	note_number(run, "queues", asked(run, "queues") ? conf->queues : 0, conf->queues,
 		asked(run, "queues") ? "as asked, of a worker to its peer" : "the default");
-	note_flag(run, "bidirectional", conf->bidirectional, conf->bidirectional,
-		conf->bidirectional ? "as asked: each queue sends and receives"
-				    : "not asked for: one end of each queue sends");
+	note_flag(run, "bidirectional", conf->bidirectional && !conf->latency, conf->bidirectional,
+		conf->latency                 ? "an answer is a message as what it answers"
+			: conf->bidirectional ? "as asked: each queue sends and receives"
+					      : "not asked for: one end of each queue sends");
 	note_verify(run);
 	note_length(run);
 	note_port(run);

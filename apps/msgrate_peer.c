@@ -140,8 +140,9 @@ static const struct parameter parameters[] = {
 int other_offer(struct run *run)
 {
 	json_t *answer,
-		*message = json_pack("{s:s, s:i, s:b, s:b}", "say", "run", "ends", run->n_ends,
-			"bidirectional", run->conf.bidirectional, "verify", run->conf.verify);
+		*message = json_pack("{s:s, s:i, s:b, s:b, s:b}", "say", "run", "ends", run->n_ends,
+			"bidirectional", run->conf.bidirectional, "verify", run->conf.verify,
+			"latency", run->conf.latency);
 	int err;
 
 	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++)
@@ -168,6 +169,7 @@ static int take_parameters(struct run *run, const json_t *message)
 		*(int64_t *)(void *)((char *)&run->conf + parameters[i].offset) = value;
 	}
 	run->conf.bidirectional = json_is_true(json_object_get(message, "bidirectional"));
+	run->conf.latency = json_is_true(json_object_get(message, "latency"));
 	run->conf.verify = json_is_true(json_object_get(message, "verify"));
 	run->other->n_ends = (int)json_integer_value(json_object_get(message, "ends"));
 	if (run->other->n_ends < 1 || run->other->n_ends > MAX_ENDS ||
@@ -354,8 +356,24 @@ static bool take_tally(struct tally *tally, const json_t *list)
 	return true;
 }
 
+static json_t *times_json(const struct run *run)
+{
+	uint64_t percentiles[N_PERCENTILES] = {0};
+	json_t *list = json_array();
+
+	if (run->conf.latency)
+		percentiles_take(run, percentiles);
+	for (size_t i = 0; i < N_PERCENTILES; i++)
+		json_array_append_new(list, json_integer((json_int_t)percentiles[i]));
+	return list;
+}
+
 static void take_window(struct other *other, const json_t *message)
 {
+	const json_t *times = json_object_get(message, "times");
+
+	for (size_t i = 0; i < N_PERCENTILES; i++)
+		other->percentiles[i] = (uint64_t)json_integer_value(json_array_get(times, i));
 	other->messages = (uint64_t)json_integer_value(json_object_get(message, "messages"));
 	other->window_ns = (uint64_t)json_integer_value(json_object_get(message, "window_ns"));
 	other->first_message_seconds =
@@ -373,9 +391,10 @@ int other_swap_tallies(struct run *run, const char *say)
 	for (int i = 0; i < run->n_ends; i++)
 		json_array_append_new(list, tally_json(&run->ends[i].tally));
 	err = tell(run->other,
-		json_pack("{s:s, s:o, s:I, s:I, s:o}", "say", say, "ends", list, "messages",
-			(json_int_t)window.messages, "window_ns", (json_int_t)window.ns,
-			"first_message_seconds", json_number(window.first_message_seconds)));
+		json_pack("{s:s, s:o, s:o, s:I, s:I, s:o}", "say", say, "times", times_json(run),
+			"ends", list, "messages", (json_int_t)window.messages, "window_ns",
+			(json_int_t)window.ns, "first_message_seconds",
+			json_number(window.first_message_seconds)));
 	if (!err)
 		err = await(run->other, say, &message);
 	if (err)

@@ -291,6 +291,8 @@ void result_take(struct run *run, struct result *result)
 	result_window(run, result);
 	result_losses(run, result);
 	result_costs(run, result);
+	if (run->conf.latency)
+		percentiles_take(run, result->percentiles);
 }
 
 /* A scan of the target sees the last write of each slot, and no order. */
@@ -439,6 +441,8 @@ void result_print(const struct run *run, const struct result *result)
 		print_side(run, &run->sides[i], result->seconds);
 	print_row("all", "", "", result->sent, result->received, result->msg_rate,
 		result->gbit_rate, result->cycles_per_message, result->burst, -1);
+	if (run->conf.latency)
+		percentiles_print(run, result->percentiles);
 	print_verdict(run, result);
 }
 
@@ -535,7 +539,7 @@ static void set_counts(const struct run *run, json_t *root, const struct result 
 json_t *result_json(const struct run *run, const struct result *result)
 {
 	json_t *root = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "tool",
-		"msgrate", "version", vbn_version(), "role", role(run), "driver",
+		tool_name(run), "version", vbn_version(), "role", role(run), "driver",
 		run->port_info.driver, "device", run->port_info.name, "requested_device",
 		run->requested_device, "connection", connection_name(run), "op", op_name(run),
 		"size", (json_int_t)run->conf.size, "seconds", json_number(result->seconds));
@@ -554,5 +558,7 @@ json_t *result_json(const struct run *run, const struct result *result)
 	json_object_set_new(root, "workers", workers_json(run, result->seconds));
 	json_object_set_new(root, "stopped", json_boolean(stop_signal()));
 	json_object_set_new(root, "errors", errors_json(run));
+	if (run->conf.latency)
+		json_object_set_new(root, "percentiles", percentiles_json(result->percentiles));
 	return root;
 }

@@ -339,7 +339,7 @@ static json_t *results_json(struct runs *runs, bool several)
 {
 	if (!several && json_array_size(runs->results) == 1)
 		return json_incref(json_array_get(runs->results, 0));
-	return json_pack("{s:s, s:O}", "tool", "msgrate", "runs", runs->results);
+	return json_pack("{s:s, s:O}", "tool", tool_name(&runs->run), "runs", runs->results);
 }
 
 static int runs_on_port(struct run *all, struct runs *runs)

@@ -2,6 +2,7 @@
 #include "msgrate.h"
 
 #include <sched.h>
+#include <stdlib.h>
 
 #define SETUP_TIMEOUT (20 * SECOND)
 #define PEER_TIMEOUT  (60 * SECOND) /* the monitor ends it, where the other process is lost */
@@ -134,7 +135,7 @@ static void set_pace_and_window(struct side *side)
 		side->least_room = 1;
 	side->unfinished = 0;
 	for (int i = 0; i < side->n_ends; i++)
-		side->unfinished += side->ends[i].sends;
+		side->unfinished += side->ends[i].sends && !side->ends[i].answers;
 	side->pace_per_ns = run->n_senders
 		? (double)run->conf.rate / 1e9 * side->unfinished / run->n_senders
 		: 0;
@@ -242,6 +243,10 @@ static int set_up(struct side *side)
 	struct run *run = side->run;
 	int err = create_pools(side);
 
+	if (!err && run->conf.latency) {
+		side->times = calloc(1, sizeof(*side->times));
+		err = side->times ? 0 : -ENOMEM;
+	}
 	if (!err)
 		err = create_ends(side);
 	if (err)

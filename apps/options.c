@@ -191,6 +191,22 @@ int option_take(const struct option *option, const char *called, const char *tex
 
 /* ---- help ---- */
 
+/* Whether a word is among words. */
+static bool is_among(const char *words, const char *word)
+{
+	size_t length = strlen(word);
+
+	for (const char *at = words; *at; at += strcspn(at, " "), at += *at == ' ')
+		if (strcspn(at, " ") == length && !memcmp(at, word, length))
+			return true;
+	return false;
+}
+
+static bool has_option(const struct command *command, const struct option *option)
+{
+	return !command->without || !is_among(command->without, option->name);
+}
+
 /* The help of an option may be of several lines, which stand under one another. */
 static void print_option(const struct option *option)
 {
@@ -213,7 +229,8 @@ static int print_help(const struct command *command)
 	printf("usage: verbena %s %s\n\n%s\n\noptions:\n", command->name, command->usage,
 		command->summary);
 	for (size_t i = 0; i < command->n_options; i++)
-		print_option(&command->options[i]);
+		if (has_option(command, &command->options[i]))
+			print_option(&command->options[i]);
 	printf("  %-24s %s\n\n%s", "--help", "this text", command->more);
 	return STATUS_DONE;
 }
@@ -230,7 +247,8 @@ int usage_short_help(void)
 static int find_option(const struct command *command, const char *name, size_t length)
 {
 	for (size_t i = 0; i < command->n_options; i++)
-		if (strlen(command->options[i].name) == length &&
+		if (has_option(command, &command->options[i]) &&
+			strlen(command->options[i].name) == length &&
 			!memcmp(command->options[i].name, name, length))
 			return (int)i;
 	return -1;

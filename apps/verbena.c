@@ -19,6 +19,7 @@ static const struct {
 	bool uses_library;
 } subcommands[] = {
 	{"msgrate", cmd_msgrate, "messages per second over RDMA: the stress test", true},
+	{"latency", cmd_latency, "one message at a time: its time, in percentiles", true},
 	{"devices", cmd_devices, "ports, drivers, NUMA nodes, GIDs, capabilities", true},
 	{"vhca", cmd_vhca, "run a command on an emulated ConnectX", false},
 };
