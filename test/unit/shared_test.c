@@ -1,0 +1,443 @@
+/* shared_test.c - mlx5 queues that share CQs and receive rings: each completion finds its queue, few
+ * CQs hold for many queues, what goes leaves nothing behind; and datagrams, whose peers are shared */
+
+#include "duo.h"
+
+enum { N_QUEUES = 200, EACH = 6 };
+
+static struct mlx5_group *group(void)
+{
+	return mlx5_queue(duo.a)->group;
+}
+
+static int count(const struct shared_cq *shared)
+{
+	int n = 0;
+
+	for (; shared; shared = shared->next)
+		n++;
+	return n;
+}
+
+/* ---- many queues ---- */
+
+static struct vbn_queue *left[N_QUEUES], *right[N_QUEUES];
+static int arrived[N_QUEUES];
+
+static void make_pairs(const struct vbn_queue_conf *base, int n)
+{
+	struct vbn_queue_conf conf = *base;
+
+	for (int i = 0; i < n; i++) {
+		conf.context = &arrived[i];
+		assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &left[i]), 0);
+		assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &right[i]), 0);
+		duo.a = left[i];
+		duo.b = right[i];
+		duo_meet();
+	}
+}
+
+static void destroy_pairs(int from, int to)
+{
+	for (int i = from; i < to; i++) {
+		vbn_queue_destroy(left[i]);
+		vbn_queue_destroy(right[i]);
+	}
+	duo.a = duo.b = NULL;
+}
+
+/* Message k of queue i is its own: sent over all queues by turns, received in each queue's order. */
+static void talk(int from, int to)
+{
+	uint64_t start = clock_ns();
+	int expected = (to - from) * EACH, got = 0;
+
+	memset(arrived, 0, sizeof(arrived));
+	for (int k = 0; k < EACH; k++)
+		for (int i = from; i < to; i++)
+			assert_int_equal(
+				vbn_send_one(left[i], duo_buf((uint64_t)(i * EACH + k), 33)), 1);
+	while (got < expected) {
+		int n;
+
+		vbn_worker_poll(duo.worker); /* flushes */
+		n = vbn_poll(duo.worker, duo.events, 20);
+		for (int j = 0; j < n; j++, got++) {
+			struct vbn_event *event = &duo.events[j];
+			int *mine = vbn_queue_context(event->queue);
+			int i = (int)(mine - arrived);
+
+			assert_int_equal(event->op, VBN_OP_RECV);
+			assert_ptr_equal(event->queue, right[i]);
+			duo_check(event->buf->data, (uint64_t)(i * EACH + (*mine)++), 33);
+			vbn_buf_free(&event->buf, 1);
+		}
+		if (!n)
+			duo_patience(start);
+	}
+}
+
+static void test_many_queues(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SRQ);
+
+	(void)state;
+	conf.tx_depth = 8;
+	conf.cq_mod = 4;
+	conf.timeout = (struct vbn_num)VBN_NUM(18);
+	make_pairs(&conf, N_QUEUES / 2);
+	for (int at = 0; at < N_QUEUES / 2; at += 50)
+		talk(at, at + 50);
+	assert_int_equal(count(group()->send_cqs), 1);
+	assert_int_equal(count(group()->recv_cqs), 1);
+	/* The first half goes while the others talk on; new ones take its place. */
+	destroy_pairs(0, N_QUEUES / 4);
+	talk(N_QUEUES / 4, N_QUEUES / 2);
+	duo.a = left[N_QUEUES / 2 - 1];
+	assert_int_equal(group()->send_cqs->reserved, 2 * (N_QUEUES / 4) * 8);
+	make_pairs(&conf, N_QUEUES / 4);
+	talk(0, N_QUEUES / 4);
+	destroy_pairs(0, N_QUEUES / 2);
+}
+
+/* Rings of more than the first CQ holds: the next is twice as large. */
+static void test_cqs_grow(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SHARED);
+
+	(void)state;
+	conf.tx_depth = 1024;
+	conf.rx_depth = 16;
+	make_pairs(&conf, 5);
+	assert_int_equal(count(group()->send_cqs), 2);
+	assert_int_equal(group()->send_cqs->cq.mask + 1, 8192);
+	assert_int_equal(count(group()->recv_cqs), 1);
+	talk(0, 5);
+	destroy_pairs(0, 5);
+}
+
+/* Events of several queues, taken one at a time: none is lost, each queue's in order. */
+static void test_one_at_a_time(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SHARED);
+	uint64_t start = clock_ns();
+	uintptr_t next[5] = {0};
+	int got = 0, received = 0;
+
+	(void)state;
+	conf.rx_depth = 16;
+	make_pairs(&conf, 5);
+	for (uintptr_t k = 0; k < 10; k++)
+		for (int i = 0; i < 5; i++) {
+			struct vbn_buf *buf = duo_buf(k, 9);
+
+			vbn_buf_set_cookie(buf, (void *)k);
+			assert_int_equal(vbn_send_one(left[i], buf), 1);
+		}
+	for (int i = 0; i < 5; i++)
+		vbn_flush(left[i]);
+	while (got < 50 || received < 50) {
+		struct vbn_event event;
+
+		if (!vbn_poll(duo.worker, &event, 1)) {
+			duo_patience(start);
+			continue;
+		}
+		vbn_buf_free(&event.buf, 1);
+		if (event.op == VBN_OP_RECV) {
+			received++;
+			continue;
+		}
+		for (int i = 0; i < 5; i++)
+			if (event.queue == left[i])
+				assert_int_equal((uintptr_t)event.cookie, next[i]++);
+		got++;
+	}
+	destroy_pairs(0, 5);
+}
+
+/* Fewer sends than ask for a completion: they are completed all the same. */
+static void test_idle_tails(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SRQ);
+	uint64_t start = clock_ns();
+	uint32_t outstanding;
+	int received = 0;
+
+	(void)state;
+	make_pairs(&conf, 3);
+	for (int k = 0; k < 3; k++)
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(vbn_send_one(left[i], duo_buf(0, 8)), 1);
+			vbn_flush(left[i]);
+		}
+	do {
+		int n = vbn_poll(duo.worker, duo.events, 20);
+
+		for (int j = 0; j < n; j++)
+			vbn_buf_free(&duo.events[j].buf, 1);
+		received += n;
+		outstanding = 0;
+		for (int i = 0; i < 3; i++)
+			outstanding += vbn_queue_outstanding(left[i]);
+		duo_patience(start);
+	} while (outstanding || received < 9);
+	assert_int_equal(received, 9);
+	destroy_pairs(0, 3);
+}
+
+/* Every index goes round: 16 bits of WQEs, of the shared ring's record, 24 of the CQ's. */
+static void test_wraps(void **state)
+{
+	(void)state;
+	for (int kind = DUO_SHARED; kind <= DUO_SRQ; kind++) {
+		struct vbn_queue_conf conf = duo_conf(VBN_RC, (enum duo_kind)kind);
+
+		duo_connect(&conf);
+		duo_stream(duo.a, duo.b, 70000);
+		assert_int_equal(vbn_recv(duo.b, &(struct vbn_buf *){NULL}, 1), -EOPNOTSUPP);
+		duo_disconnect();
+	}
+}
+
+/* ---- the shared ring ---- */
+
+static uint64_t posted(void)
+{
+	struct vbn_srq_stats stats;
+
+	vbn_srq_stats(duo.srq, &stats);
+	return stats.posted;
+}
+
+/* A queue goes with messages in the CQ that nobody has read: the ring gets its receives back, and the
+ * CQ nothing that the next queue could take for its own. */
+static void test_unread_messages_go(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SRQ);
+
+	(void)state;
+	for (int round = 0; round < 20; round++) {
+		const struct mlx5_cqe64 *cqe;
+		uint64_t start = clock_ns();
+		struct cq *cq;
+
+		duo_connect(&conf);
+		cq = mlx5_queue(duo.b)->recv_cq;
+		for (int i = 0; i < 5; i++)
+			assert_int_equal(vbn_send_inline(duo.a, "unread", 6), 1);
+		vbn_flush(duo.a);
+		do {
+			cqe = (const void *)(cq->first +
+				((size_t)((cq->index + 4) & cq->mask) << cq->log2_stride));
+			duo_patience(start);
+		} while ((cqe->op_own & 1) != ((cq->index + 4) >> cq->log2_count & 1) ||
+			cqe->op_own >> 4 != MLX5_CQE_RESP_SEND);
+		vbn_queue_destroy(duo.b);
+		vbn_queue_destroy(duo.a);
+		duo.a = duo.b = NULL;
+		assert_int_equal(vbn_poll(duo.worker, duo.events, 32), 0);
+		assert_int_equal(posted(), DUO_DEPTH);
+	}
+	duo_connect(&conf);
+	duo_stream(duo.a, duo.b, 500);
+}
+
+/* The pool runs short: said once by an event, and again only after the ring was full. */
+static void test_limit(void **state)
+{
+	struct vbn_srq_conf srq = {
+		.depth = DUO_DEPTH, .pool = duo.pool, .limit = DUO_DEPTH / 2, .context = &duo};
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
+	struct vbn_buf *hoard[DUO_BUFS];
+
+	(void)state;
+	assert_int_equal(vbn_srq_create(duo.worker, duo.port, &srq, &duo.srq), 0);
+	conf.srq = duo.srq;
+	duo_connect(&conf);
+	for (int round = 1; round <= 2; round++) {
+		struct vbn_srq_stats stats;
+		int n = (int)vbn_pool_available(duo.pool), limits = 0, received = 0;
+		uint64_t start = clock_ns();
+
+		assert_int_equal(vbn_buf_alloc(duo.pool, hoard, n), n);
+		for (int i = 0; i < DUO_DEPTH * 3 / 4; i++)
+			assert_int_equal(vbn_send_inline(duo.a, "some bytes", 10), 1);
+		vbn_flush(duo.a);
+		while (received < DUO_DEPTH * 3 / 4 || !limits) {
+			int got = vbn_poll(duo.worker, duo.events, 16);
+
+			for (int i = 0; i < got; i++) {
+				if (duo.events[i].op == VBN_OP_SRQ_LIMIT) {
+					assert_ptr_equal(duo.events[i].cookie, &duo);
+					assert_null(duo.events[i].queue);
+					limits++;
+				} else {
+					hoard[n++] = duo.events[i].buf;
+					received++;
+				}
+			}
+			duo_patience(start);
+		}
+		for (int i = 0; i < 10; i++)
+			assert_int_equal(vbn_poll(duo.worker, duo.events, 16), 0);
+		assert_int_equal(limits, 1);
+		vbn_srq_stats(duo.srq, &stats);
+		assert_int_equal(stats.limits, round);
+		assert_true(stats.no_buf >= DUO_DEPTH / 2);
+		vbn_buf_free(hoard, n);
+		while (posted() != DUO_DEPTH) {
+			vbn_poll(duo.worker, duo.events, 1);
+			duo_patience(start);
+		}
+	}
+	duo_stream(duo.a, duo.b, 500);
+}
+
+static void test_srq_misuse(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SRQ);
+	struct vbn_srq_conf srq = {.depth = 100, .pool = duo.pool};
+	struct vbn_srq *other;
+	struct vbn_queue *queue;
+
+	(void)state;
+	duo_connect(&conf);
+	unit_catch_log();
+	assert_int_equal(vbn_srq_create(duo.worker, duo.port, &srq, &other), -EINVAL);
+	assert_logged("depth is 100 and must be a power of two: take 128");
+	srq.depth = 2 * DUO_BUFS;
+	assert_int_equal(vbn_srq_create(duo.worker, duo.port, &srq, &other), -ENOMEM);
+	conf.transport = VBN_UD;
+	assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &queue), -EINVAL);
+	assert_logged("its srq is not for datagrams");
+	conf.transport = VBN_RC;
+	conf.shared_cq = VBN_OFF;
+	assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &queue), -EINVAL);
+	vbn_srq_destroy(duo.srq);
+	assert_logged("2 queues receive from it");
+	duo_stream(duo.a, duo.b, 100); /* it is still there */
+}
+
+/* ---- datagrams ---- */
+
+static void one_datagram(struct vbn_queue *from, struct vbn_peer *to, struct vbn_queue *at)
+{
+	struct vbn_buf *buf = duo_buf(7, 100);
+
+	vbn_buf_set_peer(buf, to);
+	assert_int_equal(vbn_send_one(from, buf), 1);
+	vbn_flush(from);
+	duo_wait(at, 1);
+	assert_int_equal(duo.events[0].op, VBN_OP_RECV);
+	assert_int_equal(duo.events[0].len, 100);
+	assert_int_equal(duo.events[0].buf->len, 100);
+	duo_check(duo.events[0].buf->data, 7, 100);
+}
+
+/* Who sent is told by a comparison, and can be answered; the same peer asked for again is the same
+ * one. */
+static void test_peers(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_UD, DUO_OWN);
+	struct vbn_address address;
+	struct vbn_peer *again, *source;
+	struct vbn_buf *in;
+
+	(void)state;
+	duo_connect(&conf);
+	vbn_queue_address(duo.b, &address);
+	assert_int_equal(vbn_peer_create(duo.a, &address, &again), 0);
+	assert_ptr_equal(again, duo.to_b);
+	vbn_peer_release(again);
+	one_datagram(duo.a, duo.to_b, duo.b);
+	in = duo.events[0].buf;
+	assert_true(vbn_buf_is_from(in, duo.to_a));
+	assert_false(vbn_buf_is_from(in, duo.to_b));
+	assert_int_equal(vbn_peer_from_buf(duo.b, in, &source), 0);
+	vbn_buf_free(&in, 1);
+	one_datagram(duo.b, source, duo.a);
+	assert_true(vbn_buf_is_from(duo.events[0].buf, duo.to_b));
+	vbn_buf_free(&duo.events[0].buf, 1);
+	assert_int_equal(vbn_send_inline_to(duo.b, source, "few", 3), 1);
+	vbn_flush(duo.b);
+	duo_wait(duo.a, 1);
+	assert_memory_equal(duo.events[0].buf->data, "few", 3);
+	vbn_buf_free(&duo.events[0].buf, 1);
+	vbn_peer_release(source);
+	assert_int_equal(vbn_send_inline(duo.a, "x", 1), -EOPNOTSUPP);
+}
+
+/* With headroom for it, the network header costs a message no room and its data no alignment. */
+static void test_headroom(void **state)
+{
+	struct vbn_pool_conf pool_conf = {
+		.n_bufs = 4 * DUO_DEPTH, .data_size = 1024, .headroom = VBN_NUM(64)};
+	struct vbn_queue_conf conf = duo_conf(VBN_UD, DUO_OWN);
+	struct vbn_pool *pool;
+	struct vbn_buf *buf;
+
+	(void)state;
+	assert_int_equal(vbn_pool_create(&pool_conf, &pool), 0);
+	conf.rx_pool = pool;
+	conf.tx_pool = duo.pool;
+	duo_connect(&conf);
+	buf = duo_buf(3, 1024);
+	vbn_buf_set_peer(buf, duo.to_b);
+	assert_int_equal(vbn_send_one(duo.a, buf), 1);
+	buf = duo_buf(3, 1025); /* more than the path MTU */
+	vbn_buf_set_peer(buf, duo.to_b);
+	assert_int_equal(vbn_send_one(duo.a, buf), -EMSGSIZE);
+	vbn_buf_free(&buf, 1);
+	vbn_flush(duo.a);
+	duo_wait(duo.b, 1);
+	buf = duo.events[0].buf;
+	assert_int_equal(buf->len, 1024);
+	assert_int_equal((uintptr_t)buf->data % 64, 0);
+	assert_int_equal(vbn_buf_headroom(buf), 64);
+	duo_check(buf->data, 3, 1024);
+	vbn_buf_free(&buf, 1);
+	duo_disconnect();
+	vbn_pool_destroy(pool);
+}
+
+static void test_peer_misuse(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
+	struct vbn_address rc;
+	struct vbn_peer *peer;
+
+	(void)state;
+	duo_connect(&conf);
+	vbn_queue_address(duo.a, &rc);
+	assert_int_equal(vbn_peer_create(duo.a, &rc, &peer), -EINVAL);
+	duo_disconnect();
+	conf = duo_conf(VBN_UD, DUO_OWN);
+	duo_connect(&conf);
+	assert_int_equal(vbn_peer_create(duo.a, &rc, &peer), -EINVAL);
+	assert_int_equal(vbn_queue_reset(duo.b), -EAGAIN);
+	duo_reset(duo.b);
+	assert_int_equal(vbn_queue_connect(duo.b, &rc), -EINVAL);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, duo_open, duo_close)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(test_many_queues),
+		test(test_cqs_grow),
+		test(test_one_at_a_time),
+		test(test_idle_tails),
+		test(test_wraps),
+		test(test_unread_messages_go),
+		test(test_limit),
+		test(test_srq_misuse),
+		test(test_peers),
+		test(test_headroom),
+		test(test_peer_misuse),
+	};
+
+	return cmocka_run_group_tests_name("shared", tests, NULL, NULL);
+}
