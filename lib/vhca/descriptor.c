@@ -237,6 +237,20 @@ int vhca_open_content(const struct vhca_place *place, int flags)
 	return fd;
 }
 
+/* Said here, as libibverbs then looks elsewhere for the device, and forgets the errno. */
+static int cannot_open(const struct vhca_place *place, int error)
+{
+	const char *remedy = error == EAGAIN ? "raise the limit of processes (ulimit -u)"
+		: error == EMFILE            ? "raise the limit of descriptors (ulimit -n)"
+		: error == ENOMEM ? "free memory, or raise the limit of addresses (ulimit -v)"
+				  : "see what the system lacks";
+
+	log_error("vhca: %s cannot be opened: %s for its thread and its pages: %s",
+		vhca_device(place->device)->name, strerror(error), remedy);
+	errno = error;
+	return -1;
+}
+
 /* The command fd: the bar itself, so that mapping it needs no hook. Sealed in size, as the engine
  * reads from it. */
 static int open_bar(const struct vhca_place *place, int flags, struct vhca_context **context)
@@ -244,18 +258,24 @@ static int open_bar(const struct vhca_place *place, int flags, struct vhca_conte
 	int fd = memfd_of(place->path + strlen("/dev/"), flags), error;
 
 	if (fd < 0)
-		return -1;
+		return cannot_open(place, errno);
 	if (ftruncate(fd, (off_t)VHCA_BAR_SIZE) ||
-		syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL))
-		return fail_close(fd, errno);
+		syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) {
+		error = errno;
+		goto no_context;
+	}
 	vhca_guard_install();
 	if (vhca_options()->trap)
 		store_once(&vhca_trapped, true); /* written only where it holds: others read it */
 	error = vhca_context_create(vhca_device(place->device), fd, context);
 	if (error)
-		return fail_close(fd, abs(error));
+		goto no_context;
 	vhca_status_start();
 	return fd;
+
+no_context:
+	syscall(SYS_close, fd);
+	return cannot_open(place, error);
 }
 
 static int check_flags(const struct vhca_place *place, int flags)
