@@ -22,6 +22,7 @@
 #define VERBENA_H
 
 #include <verbena/buf.h>
+#include <verbena/channel.h>
 #include <verbena/counter.h>
 #include <verbena/export.h>
 #include <verbena/init.h>

@@ -57,7 +57,7 @@ struct offer {
  * can be returned. */
 #define HANDSHAKE_MIN_BUF    64u
 #define HANDSHAKE_MAX_BUF    (1u << 30)
-#define HANDSHAKE_MIN_WINDOW 8u
+#define HANDSHAKE_MIN_WINDOW 16u
 #define HANDSHAKE_MAX_WINDOW 32768u
 
 /* Bytes written, at most HANDSHAKE_MAX. READY has a kind alone. */

@@ -138,21 +138,25 @@ void vbn__reactor_order(struct reactor_order *order)
 		return; /* it rings already */
 }
 
-static void on_bell(struct reactor_io *io, uint32_t events)
+void vbn__reactor_settle(void)
 {
-	struct mail *mail;
-	uint64_t count;
+	struct mail *mail = vbn__mailbox_take(&reactor.orders);
 
-	(void)events;
-	if (read(io->fd, &count, sizeof(count)) < 0)
-		return;
-	mail = vbn__mailbox_take(&reactor.orders);
 	while (mail) {
 		struct reactor_order *order = container_of(mail, struct reactor_order, mail);
 
 		mail = mail->next;
 		order->fn(order);
 	}
+}
+
+static void on_bell(struct reactor_io *io, uint32_t events)
+{
+	uint64_t count;
+
+	(void)events;
+	if (read(io->fd, &count, sizeof(count)) >= 0)
+		vbn__reactor_settle();
 }
 
 /* ---- start and stop ---- */

@@ -37,6 +37,9 @@ int vbn__reactor_start(void);
 /* Any thread, and without waiting. The reactor has been started. Orders are carried out in order. */
 void vbn__reactor_order(struct reactor_order *order);
 
+/* Carries out what has been ordered, for who does not want to wait for the bell. */
+void vbn__reactor_settle(void);
+
 int vbn__reactor_add(struct reactor_io *io);
 void vbn__reactor_change(struct reactor_io *io, uint32_t events);
 void vbn__reactor_remove(struct reactor_io *io);

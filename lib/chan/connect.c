@@ -1,0 +1,452 @@
+/* connect.c - the worker's half of connecting: offers made and answered, channels accepted, broken
+ * ones connected again */
+
+#include "chan/chan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#define REDIAL_PAUSE_NS (50ull * 1000 * 1000)
+
+/* ---- terms ---- */
+
+static struct offer offer_of(
+	const struct vbn_channel *channel, enum handshake_kind kind, const void *data, size_t len)
+{
+	const struct vbn_channel_group *group = channel->group;
+	struct offer offer = {.kind = kind,
+		.goes_on = channel->goes_on,
+		.buf_size = group->conf.buf_size + CHANNEL_HEADER,
+		.window = group->window,
+		.max_message = group->conf.max_message,
+		.received = channel->received_messages,
+		.data = data,
+		.data_len = (uint32_t)len};
+
+	memcpy(offer.name, channel->name, sizeof(offer.name));
+	vbn_queue_address(channel->queue, &offer.address);
+	return offer;
+}
+
+/* What the peer offers holds from here on. 0 or -errno with the reason for it. */
+static int take_terms(struct vbn_channel *channel, const struct offer *offer, const char **reason)
+{
+	int ret;
+
+	*reason = "the handshake is not about this channel";
+	if (memcmp(offer->name, channel->name, sizeof(offer->name)) ||
+		offer->goes_on != channel->goes_on)
+		return -EPROTO;
+	*reason = "the handshake speaks of messages that were never sent";
+	if (offer->goes_on &&
+		(offer->received > channel->sent_messages || offer->received < channel->delivered))
+		return -EPROTO;
+	*reason = "the queues could not be connected: see the other end's log";
+	ret = vbn_queue_connect(channel->queue, &offer->address);
+	if (ret)
+		return ret;
+	channel->delivered = offer->received;
+	channel->limit = channel->peer_window = offer->window;
+	channel->peer_buf_size = offer->buf_size - CHANNEL_HEADER;
+	channel->peer_max_message = offer->max_message;
+	return 0;
+}
+
+/* ---- dials ---- */
+
+void vbn__channel_hang_up(struct vbn_channel *channel, const char *reason)
+{
+	if (channel->resume)
+		vbn__dial_done(channel->resume->dial, "the channel cannot go on");
+	channel->resume = NULL;
+	if (channel->dial)
+		vbn__dial_done(channel->dial, reason);
+	channel->dial = NULL;
+}
+
+static void hang_up_well(struct vbn_channel *channel)
+{
+	vbn__dial_done(channel->dial, NULL);
+	channel->dial = NULL;
+}
+
+/* Offers what there is to the channel's address; the answer comes by letter. */
+static int dial(struct vbn_channel *channel, const void *data, size_t len, uint64_t patience_ns)
+{
+	struct offer offer = offer_of(channel, HANDSHAKE_OFFER, data, len);
+	struct dial *made = calloc(1, sizeof(*made));
+	int n;
+
+	if (!made)
+		return -ENOMEM;
+	n = vbn__endpoint_parse(channel->address, false, false, made->endpoints);
+	if (n <= 0) {
+		free(made);
+		return n ? n : -EINVAL;
+	}
+	made->n_endpoints = n;
+	made->group = channel->group;
+	made->channel = channel;
+	made->patience_ns = patience_ns;
+	channel->dial = made;
+	channel->state = CHANNEL_DIALING;
+	vbn__dial_connect(made, &offer);
+	return 0;
+}
+
+/* ---- connect ---- */
+
+/* Those that are leaving make room for others. */
+static bool has_room(struct vbn_channel_group *group)
+{
+	struct vbn_channel *channel = group->channels, *next;
+
+	for (; channel && group->n_channels >= group->conf.max_channels; channel = next) {
+		next = channel->next;
+		if (channel->state == CHANNEL_LEAVING)
+			vbn__channel_free(channel);
+	}
+	return group->n_channels < group->conf.max_channels;
+}
+
+static int begin(struct vbn_channel *channel, const char *address, const void *data, size_t len)
+{
+	int ret;
+
+	channel->dials = true;
+	channel->address = strdup(address);
+	if (!channel->address)
+		return -ENOMEM;
+	snprintf(channel->peer, sizeof(channel->peer), "%s", address);
+	if (getrandom(channel->name, sizeof(channel->name), 0) != sizeof(channel->name))
+		return -EIO;
+	ret = vbn__channel_make_queue(channel);
+	return ret ? ret : dial(channel, data, len, channel->group->conf.connect_ns);
+}
+
+VBN_API int vbn_channel_connect(struct vbn_channel_group *group, const char *address,
+	const void *data, size_t len, struct vbn_channel **result)
+{
+	struct vbn_channel *channel;
+	int ret;
+
+	*result = NULL;
+	if (len > HANDSHAKE_MAX_DATA)
+		return fail(EINVAL, "channel to %s cannot be made: %zu bytes of data, at most %d",
+			address, len, HANDSHAKE_MAX_DATA);
+	if (!has_room(group))
+		return fail(ENOSPC,
+			"channel to %s cannot be made: the group has its %u; raise max_channels",
+			address, group->conf.max_channels);
+	channel = vbn__channel_new(group);
+	if (!channel)
+		return -ENOMEM;
+	ret = begin(channel, address, data, len);
+	if (ret) {
+		vbn__channel_free(channel);
+		return ret;
+	}
+	*result = channel;
+	return 0;
+}
+
+static void on_answer(struct vbn_channel *channel, const struct offer *offer)
+{
+	const struct offer ready = {.kind = HANDSHAKE_READY};
+	const char *reason;
+	int ret = take_terms(channel, offer, &reason);
+
+	if (ret) {
+		vbn__channel_hang_up(channel, reason);
+		vbn__channel_failed(
+			channel, "channel to %s: %s (%s)", channel->peer, reason, strerror(-ret));
+		return;
+	}
+	vbn__dial_say(channel->dial, &ready);
+	hang_up_well(channel);
+	vbn__channel_opened(channel);
+}
+
+/* ---- listen ---- */
+
+VBN_API int vbn_channel_listen(struct vbn_channel_group *group, const char *address,
+	vbn_channel_accept_fn *accept, void *arg, struct vbn_channel_listener **result)
+{
+	struct listen_request request = {0};
+	struct vbn_channel_listener *listener;
+	int ret;
+
+	*result = NULL;
+	request.n_endpoints = vbn__endpoint_parse(address, true, false, request.endpoints);
+	if (request.n_endpoints <= 0)
+		return request.n_endpoints ? request.n_endpoints : -EINVAL;
+	listener = calloc(1, sizeof(*listener));
+	if (!listener)
+		return -ENOMEM;
+	listener->group = group;
+	listener->accept = accept;
+	listener->arg = arg;
+	request.listener = listener;
+	ret = vbn__dial_listen(&request);
+	if (ret) {
+		free(listener);
+		return ret;
+	}
+	listener->next = group->listeners;
+	group->listeners = listener;
+	*result = listener;
+	return 0;
+}
+
+VBN_API const char *vbn_channel_listener_address(const struct vbn_channel_listener *listener)
+{
+	return listener->address;
+}
+
+/* Its memory stays with the group: letters of its dials may still be on their way. */
+VBN_API void vbn_channel_unlisten(struct vbn_channel_listener *listener)
+{
+	if (!listener || listener->ended)
+		return;
+	listener->ended = true;
+	vbn__dial_unlisten(listener);
+}
+
+static void refuse(struct dial *dial, const char *reason)
+{
+	group_count(dial->group, COUNT_REFUSED_HERE);
+	log_info("channel of %s was refused: %s", dial->session->peer, reason);
+	vbn__dial_done(dial, reason);
+}
+
+/* Says what this end has, and waits for the peer to be ready. */
+static void answer(struct vbn_channel *channel, struct dial *dial)
+{
+	struct offer offer = offer_of(channel, HANDSHAKE_ANSWER, NULL, 0);
+
+	dial->channel = channel;
+	channel->dial = dial;
+	channel->state = CHANNEL_ANSWERING;
+	vbn__dial_say(dial, &offer);
+}
+
+static void on_new_peer(struct dial *dial, const struct offer *offer)
+{
+	struct vbn_channel_group *group = dial->group;
+	struct vbn_channel *channel = has_room(group) ? vbn__channel_new(group) : NULL;
+	char reason[WIRE_MAX_REFUSE + 1];
+	const char *why;
+	int ret;
+
+	if (!channel) {
+		refuse(dial, "the group that listens has all the channels that it can have");
+		return;
+	}
+	memcpy(channel->name, offer->name, sizeof(channel->name));
+	snprintf(channel->peer, sizeof(channel->peer), "%s", dial->session->peer);
+	if (vbn__channel_make_queue(channel)) {
+		refuse(dial, "the end that listens could not make a queue: see its log");
+		goto free_channel;
+	}
+	ret = take_terms(channel, offer, &why);
+	if (ret) {
+		refuse(dial, why);
+		goto free_channel;
+	}
+	ret = dial->listener->accept(channel, offer->data, offer->data_len, dial->listener->arg);
+	if (ret) {
+		snprintf(reason, sizeof(reason), "the application that listens refuses: %s",
+			strerror(-ret));
+		refuse(dial, reason);
+		goto free_channel;
+	}
+	answer(channel, dial);
+	return;
+
+free_channel:
+	vbn__channel_free(channel);
+}
+
+/* ---- going on ---- */
+
+static struct vbn_channel *find(struct vbn_channel_group *group, const uint8_t *name)
+{
+	struct vbn_channel *channel = group->channels;
+
+	while (channel &&
+		(channel->dials || !channel->was_open ||
+			memcmp(channel->name, name, CHANNEL_NAME_BYTES)))
+		channel = channel->next;
+	return channel;
+}
+
+/* The old queue, which may not know yet that it has failed, has to give back what it has first. */
+static void on_old_peer(struct letter *letter, const struct offer *offer)
+{
+	struct dial *dial = letter->dial;
+	struct vbn_channel *channel = find(dial->group, offer->name);
+
+	if (channel && channel->state != CHANNEL_RESTING)
+		vbn__channel_broken(channel, "the peer has connected anew");
+	if (!channel || channel->state != CHANNEL_RESTING) {
+		refuse(dial, "the channel is not known here, or cannot go on");
+		return;
+	}
+	if (channel->resume)
+		vbn__dial_done(channel->resume->dial, "another connection has come");
+	channel->resume = letter;
+	dial->channel = channel;
+}
+
+static struct offer offer_in(const struct letter *letter)
+{
+	struct wire_fault fault;
+	struct offer offer = {0};
+
+	/* It was found to be good where it came in. */
+	vbn__offer_unpack(letter->bytes, letter->len, letter->said, &offer, &fault);
+	return offer;
+}
+
+static bool take_resume(struct vbn_channel *channel)
+{
+	struct letter *letter = channel->resume;
+	struct offer offer = offer_in(letter);
+	const char *reason;
+	int ret;
+
+	channel->resume = NULL;
+	channel->goes_on = true;
+	ret = take_terms(channel, &offer, &reason);
+	if (!ret) {
+		answer(channel, letter->dial);
+		return true;
+	}
+	refuse(letter->dial, reason);
+	vbn__channel_failed(channel, "channel to %s: %s", channel->peer, reason);
+	return true;
+}
+
+static bool redial(struct vbn_channel *channel, uint64_t now)
+{
+	int ret;
+
+	channel->goes_on = true;
+	ret = dial(channel, NULL, 0, channel->resume_until - now);
+	if (ret)
+		vbn__channel_failed(channel, "channel to %s cannot be connected again: %s",
+			channel->peer, strerror(-ret));
+	return true;
+}
+
+/* What the queue still had has been seen when it can be reset. */
+bool vbn__channel_rest(struct vbn_channel *channel)
+{
+	uint64_t now = clock_ns();
+	bool was_reset = !channel->limit && !channel->sent && !channel->received;
+	int ret = was_reset ? 0 : vbn_queue_reset(channel->queue);
+
+	if (now >= channel->resume_until) {
+		char *why = channel->error;
+
+		channel->error = NULL;
+		vbn__channel_failed(channel,
+			"channel to %s: %s; the peer has not connected again in time",
+			channel->peer, why ? why : "");
+		free(why);
+		return true;
+	}
+	if (ret == -EAGAIN)
+		return false;
+	if (ret) {
+		vbn__channel_failed(channel, "channel to %s: its queue cannot be used again (%s)",
+			channel->peer, strerror(-ret));
+		return true;
+	}
+	if (!was_reset)
+		vbn__channel_start_credits(channel);
+	if (channel->resume)
+		return take_resume(channel);
+	if (!channel->dials || now < channel->dial_at)
+		return false;
+	return redial(channel, now);
+}
+
+/* ---- letters ---- */
+
+static void on_said(struct letter *letter)
+{
+	struct dial *dial = letter->dial;
+	struct offer offer = offer_in(letter);
+
+	switch (letter->said) {
+	case HANDSHAKE_OFFER:
+		if (dial->listener->ended)
+			refuse(dial, "the listener has ended");
+		else if (offer.goes_on)
+			on_old_peer(letter, &offer);
+		else
+			on_new_peer(dial, &offer);
+		return;
+	case HANDSHAKE_ANSWER: on_answer(dial->channel, &offer); return;
+	case HANDSHAKE_READY: {
+		struct vbn_channel *channel = dial->channel;
+
+		hang_up_well(channel);
+		if (channel->state == CHANNEL_ANSWERING)
+			vbn__channel_opened(channel);
+		return;
+	}
+	}
+}
+
+static void on_over(struct letter *letter)
+{
+	struct dial *dial = letter->dial;
+	struct vbn_channel *channel = dial->channel;
+	const char *why = (const char *)letter->bytes;
+
+	if (!channel || channel->resume) { /* nothing has come of it yet */
+		if (channel)
+			channel->resume = NULL;
+		vbn__dial_done(dial, why);
+		return;
+	}
+	vbn__channel_hang_up(channel, why);
+	if (channel->state == CHANNEL_OPEN)
+		return; /* its first message came before READY */
+	if (channel->goes_on) {
+		channel->goes_on = false;
+		channel->state = CHANNEL_RESTING;
+		channel->dial_at = clock_ns() + REDIAL_PAUSE_NS;
+		/* A refusal will be one again. */
+		if (letter->code == ECONNREFUSED && channel->dials)
+			channel->resume_until = 0;
+		free(channel->error);
+		channel->error = strdup(why);
+		vbn__channel_put_off(channel, TODO_REST);
+		return;
+	}
+	vbn__channel_failed(channel, "channel to %s: %s", channel->peer, why);
+}
+
+void vbn__letters_take(struct vbn_channel_group *group)
+{
+	struct mail *mail = vbn__mailbox_take(&group->inbox);
+
+	while (mail) {
+		struct letter *letter = container_of(mail, struct letter, mail);
+		struct dial *dial = letter->dial;
+
+		mail = mail->next;
+		if (letter->kind == LETTER_GONE)
+			free(dial);
+		else if (dial->done || group->ending)
+			continue;
+		else if (letter->kind == LETTER_SAID)
+			on_said(letter);
+		else
+			on_over(letter);
+	}
+}

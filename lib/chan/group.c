@@ -1,0 +1,431 @@
+/* group.c - a worker's channels: their memory, the poll over them, modes and counters */
+
+#include "chan/chan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define POLL_BATCH    32
+#define HEADROOM      64 /* of a received buf: what it is sent on with has room for a header */
+#define MAX_CHANNELS  65536u
+#define MAX_MESSAGE   (1ull << 40)
+#define SECOND_NS     (1000ull * 1000 * 1000)
+#define RETRIES       7
+#define TICKS_TO_LIFE 4 /* keepalive_ns is so many ticks */
+
+static const struct counter_name counter_names[] = {
+	{"opened", "channels that were opened"},
+	{"closed", "channels that were closed in order"},
+	{"failed", "channels that failed for good"},
+	{"resumed", "broken channels that went on"},
+	{"refused", "peers that were refused"},
+	{"faults", "peers that broke a channel's rules"},
+	{"dropped", "messages for a channel that takes none any more"},
+	{"credits_sent", "sends that brought nothing but a limit"},
+	{"large_sent", "messages that were written to a peer's place"},
+	{"large_received", "messages that a peer has written to a place here"},
+	{"probes", "signs of life that were asked for"},
+};
+static_assert(ARRAY_SIZE(counter_names) == COUNT_GROUP_N, "each count has its name");
+
+/* ---- conf ---- */
+
+static int check_range(const char *field, uint64_t value, uint64_t low, uint64_t high)
+{
+	if (value >= low && value <= high)
+		return 0;
+	return fail(EINVAL, "channel group cannot be created: %s is %llu and must be %llu to %llu",
+		field, (unsigned long long)value, (unsigned long long)low,
+		(unsigned long long)high);
+}
+
+static void fill_in(struct vbn_channel_group_conf *conf)
+{
+	conf->max_channels = conf->max_channels ? conf->max_channels : 16;
+	conf->buf_size = conf->buf_size ? conf->buf_size : 4096;
+	conf->window = conf->window ? conf->window : 64;
+	conf->tx_depth = conf->tx_depth ? conf->tx_depth : 64;
+	conf->n_held = conf->n_held ? conf->n_held : 256;
+	conf->max_message = max(conf->max_message, (uint64_t)conf->buf_size);
+	if (!conf->landing_size && conf->max_message > conf->buf_size)
+		conf->landing_size = 2 * conf->max_message;
+	conf->keepalive_ns = conf->keepalive_ns ? conf->keepalive_ns : SECOND_NS;
+	conf->give_up_ns = conf->give_up_ns ? conf->give_up_ns : 2 * SECOND_NS;
+	conf->connect_ns = conf->connect_ns ? conf->connect_ns : 5 * SECOND_NS;
+}
+
+static int check(const struct vbn_channel_group_conf *conf, const struct vbn_port *port)
+{
+	int ret = check_range("max_channels", conf->max_channels, 1, MAX_CHANNELS);
+
+	if (!ret)
+		ret = check_range(
+			"buf_size", conf->buf_size, HANDSHAKE_MIN_BUF, HANDSHAKE_MAX_BUF / 2);
+	if (!ret)
+		ret = check_range(
+			"window", conf->window, HANDSHAKE_MIN_WINDOW, HANDSHAKE_MAX_WINDOW);
+	if (!ret)
+		ret = check_range("tx_depth", conf->tx_depth, 8, port->info.max_depth);
+	if (!ret)
+		ret = check_range("max_message", conf->max_message, 1, MAX_MESSAGE);
+	if (!ret && !is_pow2(conf->window))
+		ret = fail(EINVAL,
+			"channel group cannot be created: window is %u and must be a power of two",
+			conf->window);
+	if (!ret && conf->max_message > conf->buf_size && conf->landing_size < conf->max_message)
+		ret = fail(EINVAL,
+			"channel group cannot be created: landing_size is %llu, too small for one message of max_message %llu",
+			(unsigned long long)conf->landing_size,
+			(unsigned long long)conf->max_message);
+	if (!ret && conf->resume_ns && !port->driver->queue_reset)
+		ret = fail(ENOTSUP,
+			"channel group cannot be created: resume_ns is set, and port %s cannot take queues back to their start",
+			port->info.name);
+	if (!ret && conf->shared == VBN_ON && !port->driver->srq_create)
+		ret = fail(ENOTSUP,
+			"channel group cannot be created: shared is on, and port %s has no shared receive rings",
+			port->info.name);
+	return ret;
+}
+
+/* RC's timer so that all its retries together take about as long; IBTA 1.4, 9.7.6.1.3. */
+static uint32_t timer_for(uint64_t ns)
+{
+	uint64_t units = ns / (RETRIES + 1) / 4096;
+
+	return units <= 1 ? 1 : min(log2_floor(units), 31u);
+}
+
+static void plan_queues(struct vbn_channel_group *group)
+{
+	const struct vbn_channel_group_conf *conf = &group->conf;
+
+	group->queue_conf = (struct vbn_queue_conf){
+		.transport = VBN_RC,
+		.tx_depth = (uint32_t)pow2_ceil(conf->tx_depth),
+		.rx_depth = conf->window,
+		.cq_mod = max((uint32_t)pow2_ceil(conf->tx_depth) / 4, 1u),
+		.max_gather = 8,
+		.rx_pool = group->rx_pool,
+		.tx_pool = conf->tx_pool,
+		.remote_access = VBN_REMOTE_WRITE, /* also for signs of life */
+		.retry_count = VBN_NUM(RETRIES),
+		.rnr_retry = VBN_NUM(0), /* credits see to it that none is needed */
+		.timeout = VBN_NUM(timer_for(conf->give_up_ns)),
+	};
+}
+
+/* ---- memory ---- */
+
+static int create_pools(struct vbn_channel_group *group)
+{
+	const struct vbn_channel_group_conf *conf = &group->conf;
+	struct vbn_pool_conf rx = {
+		.n_bufs = conf->max_channels * conf->window + conf->n_held,
+		.data_size = conf->buf_size + CHANNEL_HEADER,
+		.headroom = VBN_NUM(HEADROOM),
+		.name = "channel rx",
+	};
+	struct vbn_pool_conf headers = {.n_bufs = 4 * group->conf.n_held,
+		.data_size = CACHE_LINE,
+		.name = "channel headers"};
+	int ret = vbn_pool_create(&rx, &group->rx_pool);
+
+	if (!ret)
+		ret = vbn_pool_create(&headers, &group->header_pool);
+	return ret ? ret : vbn_port_register(group->port, vbn_pool_zone(group->header_pool));
+}
+
+/* The rings that the windows of all channels fit into. */
+static int create_rings(struct vbn_channel_group *group)
+{
+	const struct vbn_channel_group_conf *conf = &group->conf;
+	uint32_t most = 1u << log2_floor(group->port->info.max_depth);
+	uint32_t depth = (uint32_t)min(
+		pow2_ceil((uint64_t)conf->max_channels * conf->window), (uint64_t)most);
+	uint32_t each = depth / conf->window;
+	uint32_t n = (conf->max_channels + each - 1) / each;
+	int ret = 0;
+
+	if (conf->shared == VBN_OFF || !group->port->driver->srq_create)
+		return 0;
+	group->rings = calloc(n, sizeof(*group->rings));
+	if (!group->rings)
+		return -ENOMEM;
+	for (group->n_rings = 0; group->n_rings < n && !ret; group->n_rings++) {
+		struct vbn_srq_conf srq = {.depth = depth, .pool = group->rx_pool};
+		struct ring *ring = &group->rings[group->n_rings];
+
+		ring->max_channels = each;
+		ret = vbn__srq_create_in(group->queues, group->port, &srq, &ring->srq);
+	}
+	return ret;
+}
+
+static int add_counters(struct vbn_channel_group *group)
+{
+	static uint32_t n_groups;
+
+	snprintf(group->name, sizeof(group->name), "%.20s/%u", group->port->info.name,
+		__atomic_fetch_add(&n_groups, 1, __ATOMIC_RELAXED));
+	group->counters = (struct counter_set){.kind = "channels",
+		.names = counter_names,
+		.values = group->counts,
+		.n = COUNT_GROUP_N};
+	memcpy(group->counters.object, group->name, sizeof(group->name));
+	vbn__counters_add(&group->counters);
+	return 0;
+}
+static_assert(
+	sizeof(((struct vbn_channel_group *)0)->name) == sizeof(((struct counter_set *)0)->object),
+	"one name for both");
+
+/* ---- create and destroy ---- */
+
+static int build(struct vbn_channel_group *group)
+{
+	int ret = vbn__reactor_start();
+
+	if (!ret)
+		ret = vbn__queues_make(group->worker, &group->queues);
+	if (!ret)
+		ret = create_pools(group);
+	if (!ret)
+		ret = create_rings(group);
+	if (!ret)
+		ret = vbn__landing_create(group);
+	if (ret)
+		return ret;
+	if (!group->conf.tx_pool)
+		group->conf.tx_pool = group->rx_pool;
+	plan_queues(group);
+	return add_counters(group);
+}
+
+VBN_API int vbn_channel_group_create(struct vbn_worker *worker, struct vbn_port *port,
+	const struct vbn_channel_group_conf *asked, struct vbn_channel_group **result)
+{
+	struct vbn_channel_group_conf conf = *asked;
+	struct vbn_channel_group *group;
+	int ret;
+
+	*result = NULL;
+	fill_in(&conf);
+	ret = check(&conf, port);
+	if (ret)
+		return ret;
+	group = calloc(1, sizeof(*group));
+	if (!group)
+		return -ENOMEM;
+	group->worker = worker;
+	group->port = port;
+	group->conf = conf;
+	group->asked = *asked;
+	group->window = conf.window;
+	group->credit_batch = (conf.window - CHANNEL_RESERVE) / 2;
+	group->tick_cycles = conf.keepalive_ns / TICKS_TO_LIFE * (vbn__clock_hz() / 1000000) / 1000;
+	group->next_tick = clock_cycles() + group->tick_cycles;
+	ret = build(group);
+	if (ret) {
+		vbn_channel_group_destroy(group);
+		return ret;
+	}
+	*result = group;
+	return 0;
+}
+
+static void end_connections(struct vbn_channel_group *group)
+{
+	struct vbn_channel_listener *listener;
+
+	group->ending = true;
+	for (listener = group->listeners; listener; listener = listener->next)
+		vbn_channel_unlisten(listener);
+	while (group->channels)
+		vbn__channel_free(group->channels);
+	vbn__dial_end_group(group);
+	vbn__letters_take(group); /* they only bring the dials home */
+	while ((listener = group->listeners)) {
+		group->listeners = listener->next;
+		free(listener);
+	}
+}
+
+VBN_API void vbn_channel_group_destroy(struct vbn_channel_group *group)
+{
+	if (!group)
+		return;
+	if (group->queues)
+		end_connections(group);
+	for (uint32_t i = 0; i < group->n_rings; i++)
+		vbn_srq_destroy(group->rings[i].srq);
+	if (group->queues)
+		vbn__queues_end(group->queues);
+	vbn__landing_destroy(&group->landing);
+	vbn_pool_destroy(group->header_pool);
+	vbn_pool_destroy(group->rx_pool);
+	if (group->counters.kind)
+		vbn__counters_remove(&group->counters);
+	free(group->rings);
+	free(group);
+}
+
+VBN_API struct vbn_pool *vbn_channel_group_pool(struct vbn_channel_group *group)
+{
+	return group->rx_pool;
+}
+
+/* ---- poll ---- */
+
+static void translate(const struct vbn_event *event, struct sink *sink)
+{
+	struct vbn_channel *channel;
+
+	if (!event->queue)
+		return; /* an SRQ's */
+	channel = event->queue->context;
+	switch (event->op) {
+	case VBN_OP_RECV: vbn__channel_received(channel, event->buf, sink); break;
+	case VBN_OP_FAILED: vbn__channel_broken(channel, vbn_queue_error(event->queue)); break;
+	case VBN_OP_SEND:
+	case VBN_OP_WRITE: vbn__channel_returned(channel, event, sink); break;
+	default:
+		if (event->buf)
+			vbn_buf_free((struct vbn_buf **)(uintptr_t)&event->buf, 1);
+		vbn__channel_faulty(channel, FAULT_TYPE);
+		break;
+	}
+	if (unlikely(channel->news))
+		vbn__channel_give_news(channel, sink);
+}
+
+/* What stands in the list of news goes first: it is older than what a queue has to say. */
+static void give_news_of_one(struct vbn_channel_group *group, struct sink *sink)
+{
+	struct vbn_channel *channel = group->news;
+
+	group->news = channel->next_news;
+	channel->in_news = false;
+	vbn__channel_give_news(channel, sink);
+	if (channel->news)
+		vbn__channel_tell(channel, (enum channel_news)channel->news);
+}
+
+/* False: there is nothing more. `room` is for at least what one queue event leads to. */
+static bool collect(struct vbn_channel_group *group, struct sink *sink, int room)
+{
+	struct vbn_event events[POLL_BATCH];
+	int got;
+
+	if (unlikely(group->news)) {
+		give_news_of_one(group, sink);
+		return true;
+	}
+	got = vbn__queues_poll(group->queues, events, min(room / GROUP_HELD, POLL_BATCH));
+	for (int i = 0; i < got; i++)
+		translate(&events[i], sink);
+	return got > 0;
+}
+
+static int give_held(struct vbn_channel_group *group, struct vbn_channel_event *events, int n)
+{
+	int given = min(n, group->n_held);
+
+	memcpy(events, group->held + group->first_held, (size_t)given * sizeof(*events));
+	group->first_held += given;
+	group->n_held -= given;
+	return given;
+}
+
+/* The caller may have room for less than one event of a queue leads to. */
+static bool collect_held(struct vbn_channel_group *group)
+{
+	struct sink sink = {.events = group->held};
+	bool more = collect(group, &sink, GROUP_HELD);
+
+	group->first_held = 0;
+	group->n_held = sink.n;
+	return more;
+}
+
+static bool tick_is_due(struct vbn_channel_group *group)
+{
+	uint64_t now = clock_cycles();
+
+	if (likely((int64_t)(now - group->next_tick) < 0))
+		return false;
+	group->next_tick = now + group->tick_cycles;
+	return true;
+}
+
+VBN_API int vbn_channel_poll(
+	struct vbn_channel_group *group, struct vbn_channel_event *events, int n)
+{
+	struct sink sink = {.events = events};
+	bool more = true;
+
+	vbn__letters_take(group);
+	if (tick_is_due(group))
+		vbn__group_tick(group);
+	if (group->todo)
+		vbn__group_do(group);
+	while (more && sink.n < n) {
+		if (group->n_held)
+			sink.n += give_held(group, events + sink.n, n - sink.n);
+		else if (n - sink.n >= GROUP_HELD)
+			more = collect(group, &sink, n - sink.n);
+		else
+			more = collect_held(group);
+	}
+	if (group->n_held)
+		sink.n += give_held(group, events + sink.n, n - sink.n);
+	if (group->hungry)
+		vbn__group_grant(group);
+	return sink.n;
+}
+
+VBN_API void vbn_channel_release(const struct vbn_channel_event *event)
+{
+	struct vbn_buf *buf = event->buf;
+
+	if (event->place)
+		vbn__landing_give(event->place);
+	else if (buf)
+		vbn_buf_free(&buf, 1);
+}
+
+/* ---- modes ---- */
+
+static const char *milliseconds(uint64_t ns, char text[32])
+{
+	snprintf(text, 32, "%.1f ms", (double)ns / 1e6);
+	return text;
+}
+
+VBN_API int vbn_channel_group_modes(
+	const struct vbn_channel_group *group, struct vbn_mode *modes, int n)
+{
+	static const char *const asked[] = {
+		[VBN_AUTO] = "auto", [VBN_ON] = "shared", [VBN_OFF] = "own"};
+	struct mode_report report = {.modes = modes, .max = n};
+	const struct vbn_channel_group_conf *conf = &group->conf;
+	uint64_t patience = (RETRIES + 1) * (4096ull << group->queue_conf.timeout.value);
+	char text[32];
+
+	vbn__mode_add(&report, "channel_receives", asked[conf->shared],
+		group->rings ? "shared" : "own", "%u rings for %u channels, windows of %u",
+		group->rings ? group->n_rings : conf->max_channels, conf->max_channels,
+		conf->window);
+	vbn__mode_add(&report, "channel_landing",
+		group->asked.landing_size ? vbn__mode_number(group->asked.landing_size, "B")
+					  : "auto",
+		conf->landing_size ? vbn__mode_number(conf->landing_size, "B") : "none",
+		"messages above %u bytes are written there", conf->buf_size);
+	vbn__mode_add(&report, "channel_keepalive",
+		group->asked.keepalive_ns ? milliseconds(group->asked.keepalive_ns, text) : "auto",
+		milliseconds(conf->keepalive_ns, text), "of silence, then a write of no bytes");
+	vbn__mode_add(&report, "channel_give_up",
+		group->asked.give_up_ns ? milliseconds(group->asked.give_up_ns, text) : "auto",
+		milliseconds(patience, text), "%d retries of the device's timer", RETRIES);
+	return report.n;
+}

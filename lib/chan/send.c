@@ -1,0 +1,192 @@
+/* send.c - messages out: a header in front of each, in its headroom where there is some */
+
+#include "chan/chan.h"
+
+#define BURST 32
+
+static bool may_send(const struct vbn_channel *channel)
+{
+	return channel->state == CHANNEL_OPEN && !channel->ends;
+}
+
+static int refusal(const struct vbn_channel *channel)
+{
+	switch (channel->state) {
+	case CHANNEL_DIALING:
+	case CHANNEL_ANSWERING:
+	case CHANNEL_RESTING: return channel->ends ? -EPIPE : -ENOTCONN;
+	default: return -EPIPE;
+	}
+}
+
+/* ---- control messages ---- */
+
+bool vbn__channel_say(
+	struct vbn_channel *channel, enum channel_type type, const void *body, uint32_t len)
+{
+	uint8_t bytes[CHANNEL_MAX_CONTROL];
+
+	if (channel->limit == channel->sent)
+		return false;
+	vbn__channel_pack(bytes, type, len, channel->sent, channel->granted);
+	if (len)
+		memcpy(bytes + CHANNEL_HEADER, body, len);
+	if (vbn_send_inline(channel->queue, bytes, CHANNEL_HEADER + len) != 1)
+		return false;
+	channel->sent++;
+	channel->told = channel->granted;
+	return true;
+}
+
+/* ---- the header in front of a buf's data ---- */
+
+static void put_header(struct vbn_channel *channel, struct vbn_buf *buf, uint32_t sequence)
+{
+	buf->data -= CHANNEL_HEADER;
+	vbn__channel_pack(buf->data, CHANNEL_DATA, buf->len, sequence, channel->granted);
+	buf->len += CHANNEL_HEADER;
+}
+
+static void take_header_off(struct vbn_buf *buf)
+{
+	buf->data += CHANNEL_HEADER;
+	buf->len -= CHANNEL_HEADER;
+}
+
+static inline bool is_plain(const struct vbn_channel *channel, struct vbn_buf *buf)
+{
+	return !(buf->flags & VBN_BUF_CHAIN) && vbn_buf_headroom(buf) >= CHANNEL_HEADER &&
+		buf->len <= channel->peer_buf_size;
+}
+
+/* As many of the first ones as are plain, in one go. */
+static int send_plain(struct vbn_channel *channel, struct vbn_buf **bufs, int n)
+{
+	int ready = 0, taken;
+
+	n = min(n, BURST);
+	while (ready < n && is_plain(channel, bufs[ready])) {
+		put_header(channel, bufs[ready], channel->sent + (uint32_t)ready);
+		bufs[ready]->peer[0] = channel->sent_messages + (uint64_t)ready + 1;
+		ready++;
+	}
+	if (!ready)
+		return 0;
+	taken = vbn_send(channel->queue, bufs, ready);
+	for (int i = max(taken, 0); i < ready; i++)
+		take_header_off(bufs[i]);
+	if (taken > 0) {
+		channel->sent += (uint32_t)taken;
+		channel->sent_messages += (uint64_t)taken;
+		channel->told = channel->granted;
+	}
+	return taken;
+}
+
+/* A chain, or one without headroom: the header is a buf of its own before it. It comes back where
+ * the message has to. */
+static int send_chained(struct vbn_channel *channel, struct vbn_buf *buf)
+{
+	struct vbn_buf *header;
+	int taken;
+
+	if (vbn_buf_alloc(channel->group->header_pool, &header, 1) < 0)
+		return 0;
+	vbn__channel_pack(header->data, CHANNEL_DATA, (uint32_t)vbn_buf_total(buf), channel->sent,
+		channel->granted);
+	header->len = CHANNEL_HEADER;
+	header->peer[0] = channel->sent_messages + 1;
+	if (buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))
+		header->flags |= VBN_BUF_KEEP;
+	vbn_buf_append(header, buf);
+	taken = vbn_send(channel->queue, &header, 1);
+	if (taken == 1) {
+		channel->sent++;
+		channel->sent_messages++;
+		channel->told = channel->granted;
+		return 1;
+	}
+	header->flags = 0;
+	vbn_buf_free(&header, 1);
+	return taken;
+}
+
+static int send_any(struct vbn_channel *channel, struct vbn_buf *buf)
+{
+	uint64_t total = vbn_buf_total(buf);
+
+	if (total > channel->peer_max_message && total > channel->peer_buf_size)
+		return -EMSGSIZE;
+	return total > channel->peer_buf_size ? vbn__large_begin(channel, buf)
+					      : send_chained(channel, buf);
+}
+
+VBN_API int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs, int n)
+{
+	int taken = 0, ret = 0, room;
+
+	if (unlikely(!may_send(channel)))
+		return refusal(channel);
+	room = min(n, channel_room(channel));
+	while (taken < room && !channel->out) {
+		ret = send_plain(channel, bufs + taken, room - taken);
+		if (!ret)
+			ret = is_plain(channel, bufs[taken]) ? 0 : send_any(channel, bufs[taken]);
+		if (ret <= 0)
+			break;
+		taken += ret;
+	}
+	if (taken < n && ret >= 0)
+		vbn__channel_put_off(channel, TODO_READY);
+	return taken || ret >= 0 ? taken : ret;
+}
+
+VBN_API void vbn_channel_end(struct vbn_channel *channel)
+{
+	if (channel->ends)
+		return;
+	channel->ends = true;
+	channel->todo = (uint8_t)(channel->todo & ~TODO_READY);
+	vbn__channel_put_off(channel, TODO_END);
+}
+
+/* ---- bufs that come back ---- */
+
+static void emit_returned(struct vbn_channel *channel, struct vbn_buf *buf, void *cookie,
+	uint64_t number, uint8_t status, struct sink *sink)
+{
+	struct vbn_channel_event *event;
+
+	if (channel->state == CHANNEL_LEAVING) {
+		vbn_buf_free(&buf, 1);
+		return;
+	}
+	event = sink_event(sink, channel, status == VBN_OK ? VBN_CHANNEL_SENT : VBN_CHANNEL_UNSENT);
+	event->buf = buf;
+	event->cookie = cookie;
+	event->number = number;
+}
+
+void vbn__channel_returned(
+	struct vbn_channel *channel, const struct vbn_event *event, struct sink *sink)
+{
+	struct vbn_buf *buf = event->buf, *header = buf;
+	uint64_t number = buf->peer[0];
+	void *cookie = event->cookie;
+
+	if (event->op == VBN_OP_WRITE) {
+		vbn__large_returned(channel, event, sink);
+		return;
+	}
+	if (header->pool != channel->group->header_pool) {
+		take_header_off(buf);
+	} else {
+		buf = header->next;
+		header->flags = 0;
+		vbn_buf_free(&header, 1);
+		cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL;
+		/* as the queue does with those that it returns */
+		buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
+	}
+	emit_returned(channel, buf, cookie, number, event->status, sink);
+}
