@@ -1,0 +1,106 @@
+/* json.c - where --json goes: standard output or a file that holds one whole object or does not
+ * exist */
+#include "cmd.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+json_t *json_number(double value)
+{
+	return json_real(isfinite(value) ? value : 0.0);
+}
+
+/* Not truncated here: an older result stays until there is a new one. */
+static int open_file(struct json_sink *sink)
+{
+	int fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+	sink->created = fd >= 0;
+	if (fd < 0 && errno == EEXIST)
+		fd = open(sink->path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	sink->file = fdopen(fd, "w");
+	if (!sink->file) {
+		close(fd);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int json_open(struct json_sink *sink, const char *path)
+{
+	int err;
+
+	*sink = (struct json_sink){.path = path};
+	if (!path)
+		return 0;
+	if (!strcmp(path, "-")) {
+		sink->file = stdout;
+		return 0;
+	}
+	err = open_file(sink);
+	if (err)
+		return cannot(
+			"%s: the JSON cannot be written there: %s; give --json a path in a directory of "
+			"yours, or - for standard output",
+			path, strerror(-err));
+	return 0;
+}
+
+/* The errno of the first step that failed, or 0. */
+static int write_object(FILE *file, const json_t *root)
+{
+	errno = 0;
+	if (json_dumpf(root, file, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) ||
+		fputc('\n', file) == EOF || fflush(file))
+		return errno ? errno : EIO;
+	return 0;
+}
+
+/* What an older and longer result had behind this one goes. */
+static int close_file(FILE *file, int err)
+{
+	struct stat info;
+
+	/* A pipe or a device has nothing to cut. */
+	if (!err && !fstat(fileno(file), &info) && S_ISREG(info.st_mode) &&
+		ftruncate(fileno(file), ftell(file)))
+		err = errno;
+	if (fclose(file) && !err)
+		err = errno;
+	return err;
+}
+
+int json_finish(struct json_sink *sink, json_t *root)
+{
+	int err;
+
+	if (!sink->path) {
+		json_decref(root);
+		return 0;
+	}
+	if (!root) {
+		json_abandon(sink);
+		return cannot("the JSON cannot be made: there is no memory; free some");
+	}
+	err = write_object(sink->file, root);
+	json_decref(root);
+	if (sink->file != stdout)
+		err = close_file(sink->file, err);
+	sink->file = NULL;
+	if (!strcmp(sink->path, "-"))
+		return output_check(err);
+	return err ? cannot_write(sink->path, err) : 0;
+}
+
+void json_abandon(struct json_sink *sink)
+{
+	if (sink->file && sink->file != stdout)
+		fclose(sink->file);
+	if (sink->created)
+		unlink(sink->path);
+	sink->file = NULL;
+}
