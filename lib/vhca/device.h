@@ -253,6 +253,7 @@ struct vhca_qp {
 	/* waiting for a timer */
 	uint64_t deadline; /* clock_cycles(); 0: not waiting */
 	uint8_t rnr_tries, transport_tries;
+	uint8_t copies; /* that have left of the WQE in hand, which a fault doubles */
 	struct vhca_link in_active, in_waiting, in_errored, on_page;
 	/* what the program set */
 	struct ibv_qp_attr set;
@@ -486,6 +487,7 @@ struct vhca_request {
 	uint8_t n_segments; /* ds */
 	bool signalled;
 	bool answered;    /* `answer` goes into its CQE */
+	bool altered;     /* on its way, by a fault */
 	uint8_t syndrome; /* it fails when all before it are done */
 	uint32_t length;
 	uint32_t psn, n_psn; /* first packet, and how many; a NOP has none */
@@ -493,8 +495,7 @@ struct vhca_request {
 };
 
 /* What the WQE at `index` asks for by now, until the next such call; or a syndrome. */
-uint8_t vhca_requester_load(
-	struct vhca_qp *qp, uint16_t index, const struct vhca_message **message);
+uint8_t vhca_requester_load(struct vhca_qp *qp, uint16_t index, struct vhca_message **message);
 void vhca_requester_complete(struct vhca_qp *qp, const struct vhca_request *request);
 /* All before it have completed; those behind it are flushed. */
 void vhca_requester_error(
@@ -614,10 +615,13 @@ extern bool vhca_fault_any; /* set once, before the engine runs */
 void vhca_fault_parse(const char *spec);
 /* disturb.c: a word about packets; false if it is none. */
 bool vhca_disturb_word(const char *word);
-/* What is to happen to the SEND that is about to be delivered; and that it has been, which counts
- * it. */
-enum vhca_fault_kind vhca_fault_message(const struct vhca_message *message);
+/* What is to happen to the message that is about to be delivered, and sets it in there; and that it
+ * has been, which counts it. A NOP is none. */
+enum vhca_fault_kind vhca_fault_message(struct vhca_message *message);
 void vhca_fault_delivered(const struct vhca_message *message);
+/* Changes a byte of what a message carries, or of what it has brought back. */
+void vhca_fault_alter(struct vhca_message *message);
+void vhca_fault_alter_brought(const struct vhca_message *message);
 /* Counts a send WQE about to be executed; the syndrome it completes with, or 0. */
 uint8_t vhca_fault_syndrome(void);
 /* A message wants a receive WQE, which counts: whether it is to find none. */

@@ -91,16 +91,52 @@ void vhca_fault_parse(const char *spec)
 
 static bool counts(const struct vhca_message *message)
 {
-	return message->opcode == MLX5_OPCODE_SEND || message->opcode == MLX5_OPCODE_SEND_IMM;
+	return message->opcode != MLX5_OPCODE_NOP;
 }
 
-enum vhca_fault_kind vhca_fault_message(const struct vhca_message *message)
+enum vhca_fault_kind vhca_fault_message(struct vhca_message *message)
 {
-	for (size_t i = 0; counts(message) && i < n_faults; i++)
-		if (faults[i].kind != VHCA_FAULT_NONE && faults[i].kind != VHCA_FAULT_RNR &&
-			faults[i].at == n_messages + 1)
-			return faults[i].kind;
-	return VHCA_FAULT_NONE;
+	enum vhca_fault_kind kind = VHCA_FAULT_NONE;
+
+	for (size_t i = 0; counts(message) && i < n_faults && kind == VHCA_FAULT_NONE; i++)
+		if (faults[i].kind != VHCA_FAULT_RNR && faults[i].at == n_messages + 1)
+			kind = faults[i].kind;
+	message->fault = (uint8_t)kind;
+	return kind;
+}
+
+/* Puts a byte of its own in front of the rest of the first one's segment. A WQE has room for one
+ * segment less than the list, which the control segment takes. */
+void vhca_fault_alter(struct vhca_message *message)
+{
+	static uint8_t byte;
+	struct vhca_sge *first = message->sge;
+
+	if (!message->length)
+		return;
+	while (!first->length)
+		first++;
+	vhca_memory_read(&byte, first->addr, 1);
+	byte ^= 0x10;
+	memmove(first + 1, first, (size_t)(message->sge + message->n_sge - first) * sizeof(*first));
+	message->n_sge++;
+	first[0] = (struct vhca_sge){&byte, 1};
+	first[1].addr++;
+	first[1].length--;
+}
+
+void vhca_fault_alter_brought(const struct vhca_message *message)
+{
+	const struct vhca_sge *first = message->sge;
+	uint8_t byte;
+
+	if (!message->length)
+		return;
+	while (!first->length)
+		first++;
+	vhca_memory_read(&byte, first->addr, 1);
+	byte ^= 0x10;
+	vhca_memory_write(first->addr, &byte, 1);
 }
 
 void vhca_fault_delivered(const struct vhca_message *message)

@@ -38,14 +38,20 @@ static uint32_t psn_behind(const struct vhca_request *request)
 	return vhca_psn_add(request->psn, request->n_psn);
 }
 
+static uint8_t fault_of(const struct vhca_message *message)
+{
+	return unlikely(vhca_fault_any) ? message->fault : (uint8_t)VHCA_FAULT_NONE;
+}
+
 static uint32_t n_packets(const struct vhca_flow *flow, const struct vhca_message *message)
 {
-	if (message->opcode == MLX5_OPCODE_NOP || message->syndrome)
+	if (message->opcode == MLX5_OPCODE_NOP || message->syndrome ||
+		fault_of(message) == VHCA_FAULT_DROP)
 		return 0;
 	return message->length ? (message->length + flow->mtu - 1) / flow->mtu : 1;
 }
 
-static void append(struct vhca_flow *flow, const struct vhca_message *message)
+static void append(struct vhca_flow *flow, const struct vhca_message *message, bool signalled)
 {
 	struct vhca_request *request = request_at(flow, flow->head++);
 
@@ -53,7 +59,8 @@ static void append(struct vhca_flow *flow, const struct vhca_message *message)
 		.index = message->index,
 		.opcode = message->opcode,
 		.n_segments = message->n_segments,
-		.signalled = message->signalled,
+		.signalled = signalled,
+		.altered = fault_of(message) == VHCA_FAULT_ALTER,
 		.syndrome = message->syndrome,
 		.length = message->length,
 		.psn = flow->next_psn,
@@ -235,11 +242,14 @@ static bool send_request(struct vhca_flow *flow, const struct vhca_request *requ
 /* What its WQE says by now: a registration may have gone since it was accepted. */
 static const struct vhca_message *load(struct vhca_flow *flow, struct vhca_request *request)
 {
-	const struct vhca_message *message;
+	struct vhca_message *message;
 
 	if (request->syndrome)
 		return NULL;
 	request->syndrome = vhca_requester_load(flow->qp, request->index, &message);
+	message->fault = VHCA_FAULT_NONE;
+	if (unlikely(request->altered) && !request->syndrome && !wants_data(request))
+		vhca_fault_alter(message);
 	if (!request->syndrome && n_packets(flow, message) != request->n_psn)
 		request->syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (request->syndrome) {
@@ -288,12 +298,14 @@ struct vhca_answer vhca_flow_request(struct vhca_flow *flow, const struct vhca_m
 	bool waits = message->fence && flow->reads_head != flow->reads_tail;
 
 	if (flow->failing || flow->cursor != flow->head || waits ||
-		flow->head - flow->tail == VHCA_FLOW_REQUESTS) {
+		flow->head - flow->tail >= VHCA_FLOW_REQUESTS - 1) { /* a fault may double it */
 		flow->blocked = true;
 		return (struct vhca_answer){.kind = VHCA_BUSY};
 	}
 	vhca_flow_start(flow);
-	append(flow, message);
+	if (fault_of(message) == VHCA_FAULT_DOUBLE)
+		append(flow, message, false);
+	append(flow, message, message->signalled);
 	vhca_flow_send(flow, message);
 	if (request_at(flow, flow->head - 1)->n_psn == 0)
 		vhca_flow_ready(flow); /* it may be done already */
@@ -489,6 +501,8 @@ static void read_data(struct vhca_flow *flow, const struct vhca_packet *packet)
 	if (!message)
 		return;
 	vhca_scatter_part(message, offset, packet->payload, packet->length);
+	if (unlikely(request->altered) && !offset)
+		vhca_fault_alter_brought(message);
 	keep_answer(request, message);
 	progress(flow, vhca_psn_add(packet->psn, 1));
 }
@@ -503,6 +517,8 @@ static void atomic_data(struct vhca_flow *flow, const struct vhca_packet *packet
 		return;
 	}
 	vhca_scatter_part(message, 0, (const uint8_t *)&packet->original, sizeof(packet->original));
+	if (unlikely(request->altered))
+		vhca_fault_alter_brought(message);
 	keep_answer(request, message);
 	progress(flow, vhca_psn_add(packet->psn, 1));
 }

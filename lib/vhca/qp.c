@@ -312,7 +312,7 @@ static void qp_reset(struct vhca_qp *qp)
 	qp->unrung = false;
 	qp->rq_ci = qp->rq_pi = 0;
 	qp->part_held = false;
-	qp->rnr_tries = qp->transport_tries = 0;
+	qp->rnr_tries = qp->transport_tries = qp->copies = 0;
 	qp->access = 0;
 	memset(&qp->set, 0, sizeof(qp->set));
 	memset(qp->reports, 0, sizeof(qp->reports));

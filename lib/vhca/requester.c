@@ -331,7 +331,7 @@ static force_inline uint8_t decode(struct vhca_qp *qp, struct wqe *wqe)
 static void advance(struct vhca_qp *qp, const struct wqe *wqe)
 {
 	qp->sq_ci = (uint16_t)(qp->sq_ci + max(1u, n_blocks(wqe->n_segments)));
-	qp->rnr_tries = qp->transport_tries = 0;
+	qp->rnr_tries = qp->transport_tries = qp->copies = 0;
 }
 
 static force_inline void complete(struct vhca_qp *qp, const struct wqe *wqe)
@@ -440,38 +440,46 @@ static void answered(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer ans
 
 /* ---- misbehaviour ---- */
 
-/* Puts a byte of its own in front of the rest of the first one's segment. A WQE has room for one
- * segment less than the list, which the control segment takes. */
-static void alter(struct vhca_message *message)
+/* What reads and atomics bring back is altered when it has come. */
+static bool brings_back(const struct vhca_message *message)
 {
-	static uint8_t byte;
-	struct vhca_sge *first = message->sge;
-
-	if (!message->length)
-		return;
-	while (!first->length)
-		first++;
-	vhca_memory_read(&byte, first->addr, 1);
-	byte ^= 0x10;
-	memmove(first + 1, first, (size_t)(message->sge + message->n_sge - first) * sizeof(*first));
-	message->n_sge++;
-	first[0] = (struct vhca_sge){&byte, 1};
-	first[1].addr++;
-	first[1].length--;
+	return message->opcode == MLX5_OPCODE_RDMA_READ ||
+		message->opcode == MLX5_OPCODE_ATOMIC_CS ||
+		message->opcode == MLX5_OPCODE_ATOMIC_FA;
 }
 
-static struct vhca_answer request_with_fault(struct vhca_wire *wire, struct vhca_message *message)
+static struct vhca_answer send_once(struct vhca_wire *wire, const struct vhca_message *message)
+{
+	if (message->qp->type != IBV_QPT_UD)
+		return wire->ops->request(wire, message);
+	return (struct vhca_answer){
+		.kind = wire->ops->datagram(wire, message) ? VHCA_ACK : VHCA_BUSY};
+}
+
+static enum vhca_fault_kind begin_with_fault(struct vhca_message *message)
 {
 	enum vhca_fault_kind kind = vhca_fault_message(message);
-	struct vhca_answer answer = {.kind = VHCA_ACK};
 
-	if (kind == VHCA_FAULT_ALTER)
-		alter(message);
-	if (kind != VHCA_FAULT_DROP)
-		answer = wire->ops->request(wire, message);
-	if (answer.kind == VHCA_ACK && kind == VHCA_FAULT_DOUBLE)
-		wire->ops->request(wire, message);
-	if (answer.kind == VHCA_ACK)
+	if (kind == VHCA_FAULT_ALTER && !brings_back(message))
+		vhca_fault_alter(message);
+	return kind;
+}
+
+/* A wire that completes later does to it by itself what message->fault says. */
+static struct vhca_answer request_with_fault(struct vhca_wire *wire, struct vhca_message *message)
+{
+	enum vhca_fault_kind kind = begin_with_fault(message);
+	uint8_t copies = kind == VHCA_FAULT_DROP ? 0 : kind == VHCA_FAULT_DOUBLE ? 2 : 1;
+	struct vhca_answer answer = {.kind = VHCA_ACK};
+	struct vhca_qp *qp = message->qp;
+
+	while (qp->copies < copies && answer.kind == VHCA_ACK) {
+		answer = send_once(wire, message);
+		qp->copies = (uint8_t)(qp->copies + (answer.kind == VHCA_ACK));
+	}
+	if (answer.kind == VHCA_ACK && kind == VHCA_FAULT_ALTER && brings_back(message))
+		vhca_fault_alter_brought(message);
+	if (answer.kind == VHCA_ACK || answer.kind == VHCA_LATER)
 		vhca_fault_delivered(message);
 	return answer;
 }
@@ -502,7 +510,11 @@ static void send_datagram(struct vhca_qp *qp, struct wqe *wqe)
 {
 	struct vhca_wire *wire = qp->object.context->device->wire;
 
-	if (wire->ops->datagram(wire, &wqe->message))
+	bool sent = unlikely(vhca_fault_any)
+		? request_with_fault(wire, &wqe->message).kind == VHCA_ACK
+		: wire->ops->datagram(wire, &wqe->message);
+
+	if (sent)
 		complete(qp, wqe);
 	else
 		not_now(qp);
@@ -512,6 +524,7 @@ static void send_datagram(struct vhca_qp *qp, struct wqe *wqe)
 static void hand_over(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome)
 {
 	struct vhca_wire *wire = qp->object.context->device->wire;
+	struct vhca_answer answer;
 
 	if (syndrome) { /* so that not all of the message may have been decoded */
 		limit_size(qp, wqe);
@@ -522,8 +535,14 @@ static void hand_over(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome)
 		wqe->message.fence = false;
 	}
 	wqe->message.syndrome = syndrome;
-	answered(qp, wqe, wire->ops->request(wire, &wqe->message));
+	wqe->message.fault = VHCA_FAULT_NONE;
+	if (vhca_fault_any && !syndrome && wqe->message.opcode != MLX5_OPCODE_NOP)
+		begin_with_fault(&wqe->message);
+	answer = wire->ops->request(wire, &wqe->message);
+	if (vhca_fault_any && answer.kind == VHCA_LATER && !syndrome)
+		vhca_fault_delivered(&wqe->message);
 	wqe->message.syndrome = 0;
+	answered(qp, wqe, answer);
 }
 
 static force_inline bool completes_later(const struct vhca_qp *qp)
@@ -572,7 +591,7 @@ static force_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 
 /* ---- what a wire completes later ---- */
 
-uint8_t vhca_requester_load(struct vhca_qp *qp, uint16_t index, const struct vhca_message **message)
+uint8_t vhca_requester_load(struct vhca_qp *qp, uint16_t index, struct vhca_message **message)
 {
 	struct wqe *wqe = &engine_wqe;
 	uint16_t next = qp->sq_ci;

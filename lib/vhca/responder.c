@@ -583,7 +583,7 @@ static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *mess
 		vhca_counters_of(&qp->object)->port_rcv_errors++;
 		return;
 	}
-	if (!receive_peek(qp, &receive)) {
+	if ((vhca_fault_rnr && vhca_fault_not_ready()) || !receive_peek(qp, &receive)) {
 		vhca_counters_of(&qp->object)->out_of_buffer++;
 		return;
 	}

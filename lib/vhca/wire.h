@@ -36,6 +36,7 @@ struct vhca_message {
 	uint8_t n_segments; /* its ds */
 	bool signalled;
 	uint8_t syndrome; /* it is only to fail, in its turn */
+	uint8_t fault;    /* enum vhca_fault_kind, where vhca_fault_any is set */
 	uint8_t *answer;  /* of a read or atomic: what comes back goes there, and into the CQE */
 	/* for a responder that is given a packet of it */
 	bool more;       /* this is not the end of it */

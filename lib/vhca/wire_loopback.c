@@ -1,6 +1,6 @@
 /* wire_loopback.c - the wire between QPs of one process: the peer's responder runs at once */
 
-#include "vhca/device.h"
+#include "vhca/disturb.h"
 
 #include <stdlib.h>
 
@@ -9,6 +9,11 @@ static struct vhca_wire *create(struct vhca_device *device, const char *argument
 	struct vhca_wire *wire = calloc(1, sizeof(*wire));
 
 	(void)argument;
+	if (vhca_disturb_any)
+		log_warning(
+			"vhca: faults of packets do nothing on %s, because the wire loopback has "
+			"none: choose another VHCA_WIRE, or leave them out of VHCA_FAULT",
+			device->name);
 	if (wire) {
 		wire->ops = &vhca_wire_loopback;
 		wire->device = device;

@@ -46,7 +46,7 @@ static void every_fault(void **state)
 		}
 		expect_quiet(pair.b.recv_cq);
 	}
-	/* WQE 11 is a write, which counts as a WQE and as no message. */
+	/* WQE 11 is a write. */
 	post_send(&pair.a, 11, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 0, 64, &pair.b, 0);
 	post_send(&pair.a, 12, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 64, NULL, 0);
 	post_send(&pair.a, 13, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 64, NULL, 0);
