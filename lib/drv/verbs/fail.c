@@ -105,6 +105,8 @@ static void fail_queue(struct verbs_queue *vq, enum vbn_status status)
 	vq->ops.recv = failed_recv;
 	vq->ops.poll = failed_poll;
 	vq->ops.outstanding = vbn__verbs_outstanding;
+	if (vq->queue.grouped)
+		vbn__verbs_backlog(vq);
 }
 
 /* Whether this completion is the cause: the first, or the first that is no flush. An error of one
@@ -138,16 +140,16 @@ cold void vbn__verbs_send_failed(struct verbs_queue *vq, const struct ibv_wc *wc
 cold void vbn__verbs_recv_failed(struct verbs_queue *vq, const struct ibv_wc *wc)
 {
 	const enum vbn_status status = status_of(wc->status);
-	struct verbs_rq *rq = &vq->rq;
+	struct vbn_buf *buf = vbn__verbs_claim(vq->rq, wc);
 
 	if (is_cause(vq, status)) {
 		fail_queue(vq, status);
 		vq->failure.wqe = (uint32_t)wc->wr_id;
 		describe(vq, wc);
 	}
-	if (rq->tail == rq->head)
+	if (!buf)
 		return;
-	pool_push(rq->pool, rq->bufs[rq->tail++ & rq->mask]);
+	pool_push(vq->rq->pool, buf);
 	count_add(&vq->queue.stats.rx_flushed, 1);
 }
 
@@ -179,16 +181,25 @@ cold void vbn__verbs_refused(struct verbs_queue *vq, const char *verb, int error
 /* What was staged and never posted the device does not know. */
 static void follow_flush(struct verbs_queue *vq)
 {
-	vbn__verbs_reap(vq);
 	if (!vq->failure.sends_end)
 		vq->failure.flushed = vq->sq.done;
-	if (vq->failure.flushed == vq->sq.rung)
+	if (vq->failure.flushed == vq->sq.rung || vq->failure.silent)
 		vq->failure.flushed = vq->sq.head;
+}
+
+/* No completion will tell of these. */
+static void drop_receives(struct verbs_queue *vq)
+{
+	struct verbs_rq *rq = &vq->own_rq;
+
+	count_add(&vq->queue.stats.rx_flushed, rq_posted(rq));
+	rq->tail = rq->head;
+	vbn__verbs_rq_sweep(rq);
 }
 
 static int failed_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
-	int got = vbn__verbs_take(verbs_queue(queue), bufs, NULL, n);
+	int got = queue->grouped ? 0 : vbn__verbs_take(verbs_queue(queue), bufs, NULL, n);
 
 	return got ? got : -EPIPE;
 }
@@ -201,16 +212,17 @@ static int failed_event(struct verbs_queue *vq, struct vbn_event *event)
 	return 1;
 }
 
-/* In order: what had arrived, what was carried out before the failure, the failure, and then the
- * outstanding work: the request that failed with its own status, those behind it flushed. */
-static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
+/* In order: what was carried out before the failure, the failure, and then the outstanding work:
+ * the request that failed with its own status, those behind it flushed. */
+int vbn__verbs_failed_events(struct verbs_queue *vq, struct vbn_event *events, int n)
 {
-	struct verbs_queue *vq = verbs_queue(queue);
 	struct verbs_failure *failure = &vq->failure;
 	struct verbs_sq *sq = &vq->sq;
-	int got = n ? vbn__verbs_take(vq, NULL, events, n) : 0;
+	int got = 0;
 
 	follow_flush(vq);
+	if (failure->silent)
+		drop_receives(vq);
 	if (sq->done - sq->tail <= sq->head - sq->tail)
 		got += vbn__verbs_release(vq, sq->done, VBN_OK, events + got, n - got);
 	if (!failure->reported) {
@@ -225,4 +237,25 @@ static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 		failure->of_send = false;
 	}
 	return got + vbn__verbs_release(vq, failure->flushed, VBN_FLUSHED, events + got, n - got);
+}
+
+bool vbn__verbs_failed_has_more(const struct verbs_queue *vq)
+{
+	return !vq->failure.reported || vq->sq.tail != vq->failure.flushed;
+}
+
+/* What had arrived comes before the failure. A group's poll does this for its queues. */
+static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	int got = 0;
+
+	if (queue->grouped) {
+		vbn__verbs_group_reap(vq->group);
+		return 0;
+	}
+	if (n)
+		got = vbn__verbs_take(vq, NULL, events, n);
+	vbn__verbs_reap(vq);
+	return got + vbn__verbs_failed_events(vq, events + got, n - got);
 }

@@ -15,7 +15,7 @@ static int ring_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 
 	if (n) {
 		got = vbn__verbs_take(vq, NULL, events, n);
-		if (vq->rq.head - vq->rq.tail <= vq->rq.mask && !queue->failed)
+		if (rq_is_short(vq->rq) && !queue->failed)
 			vbn__verbs_refill(vq);
 	}
 	if (sq->rung != sq->head && !queue->failed)
@@ -33,7 +33,7 @@ static int ring_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 	struct verbs_sq *sq = &vq->sq;
 	int got = vbn__verbs_take(vq, bufs, NULL, n);
 
-	if (vq->rq.head - vq->rq.tail <= vq->rq.mask && !queue->failed)
+	if (rq_is_short(vq->rq) && !queue->failed)
 		vbn__verbs_refill(vq);
 	if (sq->tail != sq->rung && !queue->failed)
 		vbn__verbs_reap(vq);
@@ -55,6 +55,8 @@ static void ops_fill(struct verbs_queue *vq)
 	ops->recv = ring_recv;
 	ops->poll = ring_poll;
 	ops->outstanding = vbn__verbs_outstanding;
+	if (vq->queue.grouped)
+		vbn__verbs_group_ops(ops);
 	if (transport == VBN_UD) {
 		ops->send_inline_to = vbn__verbs_send_inline_to;
 		return;
@@ -92,10 +94,11 @@ static int qp_create(
 		.send_cq = vq->send_cq,
 		.recv_cq = vq->recv_cq,
 		.qp_context = &vq->queue,
+		.srq = conf->srq ? container_of(conf->srq, struct verbs_srq, srq)->ibv : NULL,
 		.cap = {.max_send_wr = conf->tx_depth,
-			.max_recv_wr = conf->rx_depth,
+			.max_recv_wr = conf->srq ? 0 : conf->rx_depth,
 			.max_send_sge = conf->max_gather,
-			.max_recv_sge = 1,
+			.max_recv_sge = conf->srq ? 0 : 1,
 			.max_inline_data = wanted},
 		.qp_type = vbn__rdma_qp_type(conf->transport),
 	};
@@ -140,46 +143,29 @@ static int sq_create(struct verbs_queue *vq, const struct vbn_queue_conf *conf)
 	return 0;
 }
 
-/* A datagram's network header goes into the headroom where there is enough. */
-static int rq_create(struct verbs_queue *vq, const struct vbn_queue_conf *conf)
-{
-	const struct zone_registration *zone = &vq->queue.port->zones[conf->rx_pool->zone_id];
-	const uint32_t headroom = conf->rx_pool->headroom;
-	struct verbs_rq *rq = &vq->rq;
-	uint32_t length = conf->rx_pool->data_size;
-
-	rq->mask = conf->rx_depth - 1;
-	rq->pool = conf->rx_pool;
-	rq->data_offset = (uint32_t)sizeof(struct vbn_buf) + headroom;
-	if (conf->transport == VBN_UD) {
-		rq->before = GRH_SIZE;
-		length += headroom >= GRH_SIZE ? GRH_SIZE : 0;
-		rq->data_offset += headroom >= GRH_SIZE ? 0 : GRH_SIZE;
-	}
-	rq->wrs = calloc(conf->rx_depth, sizeof(*rq->wrs));
-	rq->sges = calloc(conf->rx_depth, sizeof(*rq->sges));
-	rq->bufs = calloc(conf->rx_depth, sizeof(struct vbn_buf *));
-	if (!rq->wrs || !rq->sges || !rq->bufs)
-		return -ENOMEM;
-	for (uint32_t i = 0; i <= rq->mask; i++) {
-		rq->sges[i] = (struct ibv_sge){.length = length, .lkey = zone->key};
-		rq->wrs[i] = (struct ibv_recv_wr){.next = &rq->wrs[(i + 1) & rq->mask],
-			.sg_list = &rq->sges[i],
-			.num_sge = 1};
-	}
-	return 0;
-}
-
 static void destroy_objects(struct verbs_queue *vq)
 {
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	/* Looked at before: some providers drop what a CQ has of a queue pair that goes. */
+	if (vq->qp && vq->queue.grouped)
+		ibv_modify_qp(vq->qp, &attr, IBV_QP_STATE);
+	vbn__verbs_strike_out(vq);
 	if (vq->qp)
 		ibv_destroy_qp(vq->qp);
-	if (vq->recv_cq)
+	if (vq->recv_cq && !vq->shared_recv)
 		ibv_destroy_cq(vq->recv_cq);
-	if (vq->send_cq)
+	if (vq->send_cq && !vq->shared_send)
 		ibv_destroy_cq(vq->send_cq);
+	if (vq->queue.grouped)
+		qpn_remove(&vq->group->queues, vq->queue.number);
+	if (vq->shared_recv && !vq->shared_recv->srq)
+		vq->shared_recv->reserved -= vq->own_rq.mask + 1;
+	if (vq->shared_send)
+		vq->shared_send->reserved -= vq->sq.mask + 1;
 	vq->qp = NULL;
 	vq->recv_cq = vq->send_cq = NULL;
+	vq->shared_recv = vq->shared_send = NULL;
 }
 
 static void free_memory(struct verbs_queue *vq)
@@ -188,9 +174,7 @@ static void free_memory(struct verbs_queue *vq)
 	free(vq->sq.sges);
 	free(vq->sq.bufs);
 	free(vq->sq.copies);
-	free(vq->rq.wrs);
-	free(vq->rq.sges);
-	free(vq->rq.bufs);
+	vbn__verbs_rq_free(&vq->own_rq);
 	free(vq);
 }
 
@@ -201,7 +185,6 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 		const char *name;
 		bool wanted;
 	} techniques[] = {
-		{"shared_cq", conf->shared_cq == VBN_ON || conf->srq},
 		{"blueflame", conf->blueflame == VBN_ON},
 		{"own_uar", conf->own_uar == VBN_ON},
 		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
@@ -218,20 +201,55 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 	return 0;
 }
 
-static int objects_create(
+static int own_cqs_create(
 	struct rdma_port *port, struct verbs_queue *vq, const struct vbn_queue_conf *conf)
 {
 	int ret = cq_create(port, conf->tx_depth, &vq->send_cq);
 
-	if (!ret)
-		ret = cq_create(port, conf->rx_depth, &vq->recv_cq);
+	return ret ? ret : cq_create(port, conf->rx_depth, &vq->recv_cq);
+}
+
+static int shared_cqs_take(
+	struct rdma_port *port, struct verbs_queue *vq, const struct vbn_queue_conf *conf)
+{
+	struct verbs_group *group = vq->group;
+
+	(void)port;
+	vq->queue.grouped = true;
+	vq->shared_send = vbn__verbs_reserve(group, &group->send_cqs, conf->tx_depth, NULL);
+	vq->shared_recv = conf->srq
+		? container_of(conf->srq, struct verbs_srq, srq)->cq
+		: vbn__verbs_reserve(group, &group->recv_cqs, conf->rx_depth, NULL);
+	if (!vq->shared_send || !vq->shared_recv)
+		return -ENOMEM;
+	vq->send_cq = vq->shared_send->ibv;
+	vq->recv_cq = vq->shared_recv->ibv;
+	return 0;
+}
+
+static int objects_create(
+	struct rdma_port *port, struct verbs_queue *vq, const struct vbn_queue_conf *conf)
+{
+	const bool shares = conf->srq || conf->shared_cq == VBN_ON;
+	int ret;
+
+	vq->sq.mask = conf->tx_depth - 1;
+	vq->own_rq.mask = conf->rx_depth - 1;
+	vq->rq = conf->srq ? &container_of(conf->srq, struct verbs_srq, srq)->rq : &vq->own_rq;
+	ret = shares ? shared_cqs_take(port, vq, conf) : own_cqs_create(port, vq, conf);
 	if (!ret)
 		ret = qp_create(port, vq, conf);
 	if (!ret)
 		ret = sq_create(vq, conf);
+	if (!ret && !conf->srq)
+		ret = vbn__verbs_rq_create(&vq->own_rq, &port->port, conf->rx_pool, conf->rx_depth,
+			conf->transport == VBN_UD);
 	if (!ret)
-		ret = rq_create(vq, conf);
-	return ret ? ret : vbn__rdma_qp_init(port, vq->qp, conf);
+		ret = vbn__rdma_qp_init(port, vq->qp, conf);
+	if (ret)
+		return ret;
+	vq->queue.number = vq->qp->qp_num;
+	return shares ? qpn_add(&vq->group->queues, vq->queue.number, &vq->queue) : 0;
 }
 
 int vbn__verbs_queue_create(struct vbn_port *base, struct queue_list *list,
@@ -241,7 +259,6 @@ int vbn__verbs_queue_create(struct vbn_port *base, struct queue_list *list,
 	struct verbs_queue *vq;
 	int ret = check_conf(base, conf);
 
-	(void)list;
 	if (ret)
 		return ret;
 	vq = aligned_alloc(CACHE_LINE, round_up(sizeof(*vq), CACHE_LINE));
@@ -251,13 +268,15 @@ int vbn__verbs_queue_create(struct vbn_port *base, struct queue_list *list,
 	vq->queue.port = base;
 	vq->psn = vbn__rdma_random_psn();
 	vq->ring_each = conf->doorbell_burst == VBN_OFF;
-	ret = objects_create(port, vq, conf);
+	vq->group = vbn__verbs_group_get(port, list);
+	ret = vq->group ? objects_create(port, vq, conf) : -ENOMEM;
 	if (ret) {
 		destroy_objects(vq);
+		if (vq->group)
+			vbn__verbs_group_put(vq->group);
 		free_memory(vq);
 		return ret;
 	}
-	vq->queue.number = vq->qp->qp_num;
 	*queue = &vq->queue;
 	return 0;
 }
@@ -274,22 +293,24 @@ void vbn__verbs_queue_address(const struct vbn_queue *queue, struct vbn_address 
 int vbn__verbs_queue_fill(struct vbn_queue *queue)
 {
 	struct verbs_queue *vq = verbs_queue(queue);
-	const uint32_t depth = vq->rq.mask + 1;
+	const struct verbs_rq *rq = vq->rq;
 
+	if (rq->free)
+		return 0;
+	if (!rq_posted(rq))
+		vbn__verbs_rq_sweep(&vq->own_rq); /* of before a reset */
 	vbn__verbs_refill(vq);
-	if (vq->rq.head - vq->rq.tail == depth)
+	if (!rq_is_short(rq))
 		return 0;
 	return fail(ENOMEM,
 		"queue %s/%u cannot post %u receives, but %u: pool \"%s\" has %u bufs left: make it larger",
-		queue->port->info.name, queue->number, depth, vq->rq.head - vq->rq.tail,
-		vq->rq.pool->name, vq->rq.pool->n_free);
+		queue->port->info.name, queue->number, rq->mask + 1, rq_posted(rq), rq->pool->name,
+		rq->pool->n_free);
 }
 
 uint32_t vbn__verbs_queue_posted(const struct vbn_queue *queue)
 {
-	const struct verbs_rq *rq = &verbs_queue(queue)->rq;
-
-	return rq->head - rq->tail;
+	return rq_posted(verbs_queue(queue)->rq);
 }
 
 int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer)
@@ -319,7 +340,7 @@ bool vbn__verbs_queue_quiet(const struct vbn_queue *queue)
 {
 	const struct verbs_queue *vq = verbs_queue(queue);
 
-	return vq->failure.reported && vq->sq.tail == vq->sq.head && vq->rq.tail == vq->rq.head;
+	return vq->failure.reported && vq->sq.tail == vq->sq.head && !rq_posted(&vq->own_rq);
 }
 
 /* What the provider still has of it is nobody's any more. */
@@ -331,20 +352,28 @@ static void drain(struct ibv_cq *cq)
 		;
 }
 
+/* All its bufs have been given back: it is quiet, or was never connected. */
 int vbn__verbs_queue_reset(struct vbn_queue *queue)
 {
 	struct verbs_queue *vq = verbs_queue(queue);
 	struct rdma_port *port = rdma_port(queue->port);
-	int ret = vbn__rdma_qp_move(port, vq->qp, IBV_QPS_RESET);
+	int ret;
 
+	if (vq->failure.cq_lost)
+		return fail(EIO,
+			"queue %s/%u cannot be reset: a completion queue of it has failed; destroy it and make another",
+			queue->port->info.name, queue->number);
+	ret = vbn__rdma_qp_move(port, vq->qp, IBV_QPS_RESET);
 	if (ret)
 		return ret;
-	drain(vq->send_cq);
-	drain(vq->recv_cq);
-	for (; vq->rq.tail != vq->rq.head; vq->rq.tail++)
-		pool_push(vq->rq.pool, vq->rq.bufs[vq->rq.tail & vq->rq.mask]);
+	if (queue->grouped) {
+		vbn__verbs_strike_out(vq);
+	} else {
+		drain(vq->send_cq);
+		drain(vq->recv_cq);
+	}
 	vq->sq.head = vq->sq.rung = vq->sq.done = vq->sq.tail = vq->sq.since_signal = 0;
-	vq->rq.head = vq->rq.tail = 0;
+	vq->own_rq.head = vq->own_rq.tail = 0;
 	vq->failure = (struct verbs_failure){0};
 	vq->psn = vbn__rdma_random_psn();
 	vq->mtu = 0;
@@ -355,13 +384,20 @@ void vbn__verbs_queue_news(struct vbn_queue *queue, uint32_t news)
 {
 	struct verbs_queue *vq = verbs_queue(queue);
 
+	if (!queue->connected)
+		return;
 	if (news & NEWS_DEVICE)
-		vbn__verbs_failed(vq, VBN_DEVICE_ERROR,
-			"the device reports a fatal error: reset it, and look at the kernel's log");
+		vbn__verbs_failed(vq, VBN_DEVICE_ERROR, "its device reports a fatal error");
 	else if (news & NEWS_CQ)
 		vbn__verbs_failed(vq, VBN_CQ_ERROR,
-			"a completion queue of it has failed: destroy the queue and make a new one");
-	/* NEWS_QP: what was outstanding comes back with its status, and says why. */
+			"a completion queue of it has failed: it was overrun, or the device could not write it");
+	else
+		vbn__verbs_failed(vq, VBN_FLUSHED,
+			"the device has it in the error state: it was reset, or the peer asked for what it may not");
+	vq->failure.silent |= (news & (NEWS_DEVICE | NEWS_CQ)) != 0;
+	vq->failure.cq_lost |= (news & NEWS_CQ) != 0;
+	if (queue->grouped)
+		vbn__verbs_backlog(vq);
 }
 
 /* ---- end ---- */
@@ -371,13 +407,20 @@ void vbn__verbs_queue_stop(struct vbn_queue *queue)
 	destroy_objects(verbs_queue(queue));
 }
 
+static int put_call(void *arg)
+{
+	vbn__verbs_group_put(arg);
+	return 0;
+}
+
 /* The device is out of it: what the rings still hold goes home. */
 void vbn__verbs_queue_free(struct vbn_queue *queue)
 {
 	struct verbs_queue *vq = verbs_queue(queue);
 	struct verbs_sq *sq = &vq->sq;
-	struct verbs_rq *rq = &vq->rq;
 
+	vbn__verbs_group_forget(vq);
+	vbn__control_call(-1, put_call, vq->group);
 	for (; sq->tail != sq->head; sq->tail++) {
 		struct vbn_buf *buf = sq->bufs[sq->tail & sq->mask];
 
@@ -386,8 +429,6 @@ void vbn__verbs_queue_free(struct vbn_queue *queue)
 		vbn__buf_debug_done(buf);
 		vbn_buf_free(&buf, 1);
 	}
-	for (; rq->tail != rq->head; rq->tail++)
-		pool_push(rq->pool, rq->bufs[rq->tail & rq->mask]);
 	free_memory(vq);
 }
 
@@ -411,8 +452,12 @@ void vbn__verbs_queue_modes(const struct vbn_queue *queue, struct mode_report *r
 		vbn__mode_number(vq->sq.mask + 1ull, "requests"), "a message takes one");
 	vbn__mode_add(report, "rx_ring",
 		asked->rx_depth ? vbn__mode_number(asked->rx_depth, "") : "auto",
-		vbn__mode_number(vq->rq.mask + 1ull, "receives"), "kept full from pool \"%s\"",
-		vq->rq.pool->name);
+		vbn__mode_number(vq->rq->mask + 1ull, "receives"), "%s, kept full from pool \"%s\"",
+		vq->rq->free ? "shared with others" : "of its own", vq->rq->pool->name);
+	vbn__mode_add(report, "shared_cq", vbn__mode_switch(asked->shared_cq),
+		queue->grouped ? "on" : "off", "%s",
+		queue->grouped ? "a completion finds its queue by QPN"
+			       : "the queue has its completion queues to itself");
 	vbn__mode_add(report, "cq_mod",
 		asked->cq_mod ? vbn__mode_number(asked->cq_mod, "") : "auto",
 		vbn__mode_number(vq->sq.cq_mod, ""),

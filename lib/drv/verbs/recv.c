@@ -2,12 +2,14 @@
 
 #include "drv/verbs/verbs.h"
 
+#include <stdlib.h>
+
 /* Posts bufs until the ring is full or the pool empty. */
 void vbn__verbs_refill(struct verbs_queue *vq)
 {
-	struct verbs_rq *rq = &vq->rq;
+	struct verbs_rq *rq = vq->rq;
 	struct vbn_pool *pool = rq->pool;
-	const uint32_t wanted = rq->mask + 1 - (rq->head - rq->tail);
+	const uint32_t wanted = rq->mask + 1 - rq_posted(rq);
 	const uint32_t n = pool_ready(pool, wanted), first = rq->head;
 	struct ibv_recv_wr *last, *next, *bad;
 	int error;
@@ -29,38 +31,52 @@ void vbn__verbs_refill(struct verbs_queue *vq)
 	last->next = next;
 	if (likely(!error))
 		return;
-	for (; rq->head != (uint32_t)bad->wr_id; rq->head--)
-		pool_push(pool, rq->bufs[(rq->head - 1) & rq->mask]);
+	while (rq->head != (uint32_t)bad->wr_id) {
+		struct vbn_buf **buf = &rq->bufs[--rq->head & rq->mask];
+
+		pool_push(pool, *buf);
+		*buf = NULL;
+	}
 	if (error != ENOMEM && error != EAGAIN)
 		vbn__verbs_refused(vq, "ibv_post_recv", error);
 }
 
-/* Makes a message of the buf that was posted at the ring's tail. */
-static struct vbn_buf *arrived(struct verbs_queue *vq, const struct ibv_wc *wc, uint32_t len)
+struct vbn_buf *vbn__verbs_claim(struct verbs_rq *rq, const struct ibv_wc *wc)
 {
-	struct verbs_rq *rq = &vq->rq;
-	struct vbn_buf *buf = rq->bufs[rq->tail++ & rq->mask];
+	const uint32_t at = (rq->free ? (uint32_t)wc->wr_id : rq->tail) & rq->mask;
+	struct vbn_buf *buf = rq->bufs[at];
 
-	buf_start(rq->pool, buf, (uint8_t *)buf + rq->data_offset, len);
-	buf->mark = wc->wc_flags & IBV_WC_WITH_IMM ? be32toh((be_force uint32_t)wc->imm_data) : 0;
+	if (!rq_posted(rq) || !buf)
+		return NULL;
+	rq->bufs[at] = NULL;
+	if (rq->free)
+		rq->free[rq->mask + 1 - rq_posted(rq)] = at;
+	rq->tail++;
+	return buf;
+}
+
+uint32_t vbn__verbs_arrived(struct verbs_queue *vq, const struct ibv_wc *wc, struct vbn_buf *buf,
+	struct vbn_event *event)
+{
+	const bool has_imm = wc->wc_flags & IBV_WC_WITH_IMM;
+	const bool write = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM; /* its bytes are elsewhere */
+	const struct verbs_rq *rq = vq->rq;
+	const uint32_t len = wc->byte_len - min(rq->before, wc->byte_len);
+
+	buf_start(rq->pool, buf, (uint8_t *)buf + rq->data_offset, write ? 0 : len);
+	buf->mark = has_imm ? be32toh((be_force uint32_t)wc->imm_data) : 0;
 	if (rq->before) {
 		buf->peer[0] = wc->src_qp;
 		buf->peer[1] = (uintptr_t)(buf->data - GRH_SIZE);
 	}
-	return buf;
-}
-
-static struct vbn_event arrival(
-	struct verbs_queue *vq, const struct ibv_wc *wc, struct vbn_buf *buf, uint32_t len)
-{
-	const bool has_imm = wc->wc_flags & IBV_WC_WITH_IMM;
-
-	return (struct vbn_event){.queue = &vq->queue,
-		.buf = buf,
-		.len = len,
-		.imm = has_imm ? buf->mark : 0,
-		.op = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ? VBN_OP_RECV_WRITE : VBN_OP_RECV,
-		.has_imm = has_imm};
+	if (event)
+		*event = (struct vbn_event){.queue = &vq->queue,
+			.buf = buf,
+			.len = len,
+			.imm = has_imm ? buf->mark : 0,
+			.op = write ? VBN_OP_RECV_WRITE : VBN_OP_RECV,
+			.has_imm = has_imm};
+	return len;
 }
 
 int vbn__verbs_take(struct verbs_queue *vq, struct vbn_buf **bufs, struct vbn_event *events, int n)
@@ -78,25 +94,69 @@ int vbn__verbs_take(struct verbs_queue *vq, struct vbn_buf **bufs, struct vbn_ev
 			break;
 		}
 		for (int i = 0; i < found; i++) {
-			const struct ibv_wc *wc = &wcs[i];
-			uint32_t len;
 			struct vbn_buf *buf;
 
-			if (unlikely(wc->status)) {
-				vbn__verbs_recv_failed(vq, wc);
+			if (unlikely(wcs[i].status)) {
+				vbn__verbs_recv_failed(vq, &wcs[i]);
 				continue;
 			}
-			len = wc->byte_len - min(vq->rq.before, wc->byte_len);
-			buf = arrived(vq, wc, wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ? 0 : len);
-			if (events)
-				events[got] = arrival(vq, wc, buf, len);
-			else
+			buf = vbn__verbs_claim(vq->rq, &wcs[i]);
+			if (unlikely(!buf))
+				continue;
+			bytes += vbn__verbs_arrived(vq, &wcs[i], buf, events ? &events[got] : NULL);
+			if (bufs)
 				bufs[got] = buf;
-			bytes += len;
 			got++;
 		}
 	} while (found == WC_BATCH);
 	count_add(&vq->queue.stats.rx_messages, (uint64_t)got);
 	count_add(&vq->queue.stats.rx_bytes, bytes);
 	return got;
+}
+
+/* ---- create and free ---- */
+
+/* A datagram's network header goes into the headroom where there is enough. */
+int vbn__verbs_rq_create(struct verbs_rq *rq, const struct vbn_port *port, struct vbn_pool *pool,
+	uint32_t depth, bool datagrams)
+{
+	const struct zone_registration *zone = &port->zones[pool->zone_id];
+	const bool in_headroom = datagrams && pool->headroom >= GRH_SIZE;
+	const uint32_t length = pool->data_size + (in_headroom ? GRH_SIZE : 0);
+
+	rq->mask = depth - 1;
+	rq->pool = pool;
+	rq->before = datagrams ? GRH_SIZE : 0;
+	rq->data_offset = (uint32_t)sizeof(struct vbn_buf) + pool->headroom +
+		(datagrams && !in_headroom ? GRH_SIZE : 0);
+	rq->wrs = calloc(depth, sizeof(*rq->wrs));
+	rq->sges = calloc(depth, sizeof(*rq->sges));
+	rq->bufs = calloc(depth, sizeof(struct vbn_buf *));
+	if (!rq->wrs || !rq->sges || !rq->bufs)
+		return -ENOMEM;
+	for (uint32_t i = 0; i <= rq->mask; i++) {
+		rq->sges[i] = (struct ibv_sge){.length = length, .lkey = zone->key};
+		rq->wrs[i] = (struct ibv_recv_wr){.next = &rq->wrs[(i + 1) & rq->mask],
+			.sg_list = &rq->sges[i],
+			.num_sge = 1};
+	}
+	return 0;
+}
+
+void vbn__verbs_rq_sweep(struct verbs_rq *rq)
+{
+	for (uint32_t i = 0; rq->bufs && i <= rq->mask; i++) {
+		if (rq->bufs[i])
+			pool_push(rq->pool, rq->bufs[i]);
+		rq->bufs[i] = NULL;
+	}
+}
+
+void vbn__verbs_rq_free(struct verbs_rq *rq)
+{
+	vbn__verbs_rq_sweep(rq);
+	free(rq->wrs);
+	free(rq->sges);
+	free(rq->bufs);
+	free(rq->free);
 }

@@ -79,6 +79,10 @@ void vbn__verbs_reap(struct verbs_queue *vq)
 	struct ibv_wc wcs[WC_BATCH];
 	int n;
 
+	if (vq->queue.grouped) {
+		vbn__verbs_group_reap(vq->group);
+		return;
+	}
 	do {
 		n = ibv_poll_cq(vq->send_cq, WC_BATCH, wcs);
 		if (unlikely(n < 0)) {
