@@ -110,7 +110,7 @@ struct end {
 	struct vbn_handle handle, peer_handle; /* of the slots */
 	struct vbn_queue_stats stats;          /* at the end */
 	struct tally tally, peer_tally;
-	char error[256]; /* why it failed */
+	char error[640]; /* why it failed; as long as the library's */
 } cache_aligned;
 static_assert(offsetof(struct end, track) == 64, "what each burst writes is one line");
 

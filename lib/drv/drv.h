@@ -92,7 +92,7 @@ struct vbn_queue {
 	struct counter_set counters;
 	struct vbn_queue_conf conf;  /* checked, defaults filled in */
 	struct vbn_queue_conf asked; /* as the caller gave it */
-	char error[512];             /* the first error in words */
+	char error[640];             /* the first error in words */
 };
 static_assert(offsetof(struct vbn_queue, stats) == CACHE_LINE,
 	"a queue's first line holds what each call reads");

@@ -243,6 +243,13 @@ class Faults(CommandTest):
         self.assertEqual(len(result["errors"]), 1, answer)
         self.assertIn("remote access", result["errors"][0])
 
+    def test_a_long_error(self):
+        """It was cut at 255 characters, within a word."""
+        answer, result = under_fault("syndrome=15@5", "--iters", "1000", "--op", "write")
+        self.status(answer, LOST)
+        self.assertGreater(len(result["errors"][0]), 255)
+        self.assertTrue(result["errors"][0].endswith("the way back?"), answer)
+
 
 def as_nobody(folder, *args):
     """The command without privileges, 64 KiB of locked memory; a copy, because a build tree need not be nobody's to read."""
