@@ -23,7 +23,8 @@ void vbn_log_to(int level, vbn_log_fn *fn, void *arg);
  * Both may be NULL.
  *
  *   --vbn-page-size=SIZE   plain, transparent, 2M or 1G: what zones are made of unless their conf
- *                          says (default: the best of 2M, transparent, plain that can be had)
+ *                          says; where there are no such pages, the next smaller ones, and the
+ *                          mode page_size says why (default: 2M)
  *   --vbn-log=LEVEL        error, warning, notice, info, debug
  *
  * They end at "--"; the last of a kind holds. Where the call fails nothing is taken out.

@@ -18,11 +18,11 @@ extern "C" {
 struct vbn_zone;
 
 enum vbn_pages {
-	VBN_PAGES_AUTO,        /* 2 MiB, else transparent huge pages, else plain pages */
-	VBN_PAGES_PLAIN,       /* what sysconf(_SC_PAGESIZE) says */
+	VBN_PAGES_AUTO,  /* those of --vbn-page-size, or 2 MiB: else transparent ones, else plain */
+	VBN_PAGES_PLAIN, /* what sysconf(_SC_PAGESIZE) says */
 	VBN_PAGES_TRANSPARENT, /* plain, with huge pages where the kernel has some to give */
 	VBN_PAGES_2M,
-	VBN_PAGES_1G,
+	VBN_PAGES_1G, /* as a preference only for zones of 512 MiB or more */
 };
 
 struct vbn_zone_conf {

@@ -167,17 +167,35 @@ static void report_node(struct mapping *map)
 #define NODE_DIR     "/sys/devices/system/node/node%d/hugepages/hugepages-%zukB/%s"
 #define NODE_DIR_MAX 128
 
+static const char *root = ""; /* a test's */
+
+void vbn__map_root(const char *other)
+{
+	root = other ? other : "";
+}
+
+/* False where there is no such file, or nothing in it. */
+static bool read_sysfs(const char *path, char *text, size_t size)
+{
+	char file[256];
+	ssize_t got;
+	int fd;
+
+	snprintf(file, sizeof(file), "%s%s", root, path);
+	fd = open(file, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	got = read(fd, text, size - 1);
+	close(fd);
+	text[max(got, (ssize_t)0)] = '\0';
+	return got > 0;
+}
+
 static long read_number(const char *path)
 {
-	char text[32] = "";
-	ssize_t got;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[32];
 
-	if (fd < 0)
-		return -1;
-	got = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	return got > 0 ? strtol(text, NULL, 10) : -1;
+	return read_sysfs(path, text, sizeof(text)) ? strtol(text, NULL, 10) : -1;
 }
 
 static long pool_number(size_t page, const char *name)
@@ -263,15 +281,10 @@ static bool transparent_off(bool memfd)
 {
 	const char *path = memfd ? "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 				 : "/sys/kernel/mm/transparent_hugepage/enabled";
-	char text[128] = "";
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t got;
+	char text[128];
 
-	if (fd < 0)
-		return true;
-	got = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	return got <= 0 || strstr(text, "[never]") || strstr(text, "[deny]");
+	return !read_sysfs(path, text, sizeof(text)) || strstr(text, "[never]") ||
+		strstr(text, "[deny]");
 }
 
 /* How much of the mapping the kernel backs by huge pages: what smaps says of the line that starts
@@ -458,30 +471,52 @@ static const char *no_transparent(const struct map_request *request)
 	return NULL;
 }
 
-static int try_best(
-	const struct map_request *request, struct mapping *map, char *why, size_t why_size)
+/* A page of 1 GiB of which a zone uses less than half is better kept for another one. */
+static bool too_small(const struct map_request *request, enum vbn_pages kind)
+{
+	return kind == VBN_PAGES_1G && request->size < pages_of(kind).size / 2;
+}
+
+static void add_reason(char *reasons, size_t size, const char *reason)
+{
+	size_t len = strlen(reasons);
+
+	snprintf(reasons + len, size - len, "%s%s", len ? "; " : "", reason);
+}
+
+/* The best kind of pages that can be had, from `kind` down; why it is no better one. */
+static int try_best(const struct map_request *request, enum vbn_pages kind, struct mapping *map,
+	char *why, size_t why_size)
 {
 	const char *plain_why = no_transparent(request);
-	int ret = try_pages(request, VBN_PAGES_2M, map, map->page_why, sizeof(map->page_why));
-	size_t len;
+	char reasons[sizeof(map->page_why)] = "";
+	int ret = -ENOMEM;
 
-	if (!ret) {
-		strcpy(map->page_why, "the best there is");
-		return 0;
+	for (; is_hugetlb(kind) && ret; kind--) {
+		if (too_small(request, kind))
+			snprintf(why, why_size, "too small for a page of 1 GiB");
+		else
+			ret = try_pages(request, kind, map, why, why_size);
+		if (ret)
+			add_reason(reasons, sizeof(reasons), why);
 	}
-	len = strlen(map->page_why);
-	if (plain_why) {
-		snprintf(map->page_why + len, sizeof(map->page_why) - len, "; %s", plain_why);
-		return try_pages(request, VBN_PAGES_PLAIN, map, why, why_size);
+	if (ret && plain_why) {
+		add_reason(reasons, sizeof(reasons), plain_why);
+		ret = try_pages(request, VBN_PAGES_PLAIN, map, why, why_size);
+	} else if (ret) {
+		ret = try_pages(request, VBN_PAGES_TRANSPARENT, map, why, why_size);
 	}
-	return try_pages(request, VBN_PAGES_TRANSPARENT, map, why, why_size);
+	strcpy(map->page_why, reasons[0] ? reasons : "the best there is");
+	return ret;
 }
 
 static int try_requested(
 	const struct map_request *request, struct mapping *map, char *why, size_t why_size)
 {
 	if (request->pages == VBN_PAGES_AUTO)
-		return try_best(request, map, why, why_size);
+		return try_best(request, VBN_PAGES_2M, map, why, why_size);
+	if (request->preferred && is_hugetlb(request->pages))
+		return try_best(request, request->pages, map, why, why_size);
 	if (request->pages == VBN_PAGES_TRANSPARENT && transparent_off(request->memfd))
 		strcpy(map->page_why, "the kernel is set to make no transparent huge pages");
 	return try_pages(request, request->pages, map, why, why_size);

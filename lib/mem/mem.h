@@ -243,7 +243,7 @@ uint64_t vbn__zone_generation(const struct vbn_zone *zone);
 int vbn__zone_on_destroy(void (*fn)(struct vbn_zone *zone, void *arg), void *arg);
 void vbn__zone_not_on_destroy(void (*fn)(struct vbn_zone *zone, void *arg), void *arg);
 
-/* What zones are made of where their conf says VBN_PAGES_AUTO: --vbn-page-size. */
+/* What zones are made of, where it can be had, if their conf says VBN_PAGES_AUTO: --vbn-page-size. */
 void vbn__zone_default_pages(enum vbn_pages pages);
 
 #ifdef VBN_DEBUG_BUFS
@@ -271,6 +271,7 @@ struct map_request {
 	size_t size;
 	int node; /* -1: the calling thread's */
 	enum vbn_pages pages;
+	bool preferred; /* where there are none of these, the next smaller ones do */
 	bool memfd;
 };
 
@@ -284,6 +285,9 @@ struct mapping {
 	char page_text[64], page_why[160]; /* for the modes: what was had, and why not more */
 	char node_text[64], node_why[160];
 };
+
+/* A test's machine: sysfs is looked for below `root`; NULL: this one's. */
+void vbn__map_root(const char *root);
 
 /* Maps, binds, populates. 0, or -errno with the sentence logged. Any thread. */
 int vbn__map(const struct map_request *request, struct mapping *map);

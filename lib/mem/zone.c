@@ -34,15 +34,16 @@ void vbn__zone_default_pages(enum vbn_pages pages)
 	pthread_mutex_unlock(&lock);
 }
 
-static enum vbn_pages pages_asked(const struct vbn_zone_conf *conf)
+/* A zone's own conf insists, what holds for all of them is a preference. */
+static void ask_pages(const struct vbn_zone_conf *conf, struct map_request *request)
 {
-	enum vbn_pages pages = conf->pages;
-
+	request->pages = conf->pages;
+	if (conf->pages != VBN_PAGES_AUTO)
+		return;
+	request->preferred = true;
 	pthread_mutex_lock(&lock);
-	if (pages == VBN_PAGES_AUTO)
-		pages = default_pages;
+	request->pages = default_pages;
 	pthread_mutex_unlock(&lock);
-	return pages;
 }
 
 /* ---- hooks ---- */
@@ -151,7 +152,7 @@ VBN_API int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **
 
 	*created = NULL;
 	snprintf(object, sizeof(object), "zone %.31s", conf->name ? conf->name : "zone");
-	request.pages = pages_asked(conf);
+	ask_pages(conf, &request);
 	if (conf->node.set)
 		request.node = conf->node.value > INT16_MAX ? INT16_MAX : (int)conf->node.value;
 	zone = calloc(1, sizeof(*zone));

@@ -285,6 +285,103 @@ static void huge_2m_reserved_by_another(void **state)
 	munmap(other, (size_t)spare * 2 * MIB);
 }
 
+/* ---- pages of 1 GiB on a machine that is described by files ---- */
+
+static char fake[] = "/tmp/zone_test.XXXXXX";
+
+static void write_fake(const char *folder, const char *name, const char *text)
+{
+	char path[300];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "mkdir -p %s%s", fake, folder);
+	assert_int_equal(system(path), 0);
+	snprintf(path, sizeof(path), "%s%s/%s", fake, folder, name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static void fake_1g(const char *free_pages)
+{
+	static const char *const folders[] = {"/sys/kernel/mm/hugepages/hugepages-1048576kB",
+		"/sys/devices/system/node/node0/hugepages/hugepages-1048576kB"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+		write_fake(folders[i], "free_hugepages", free_pages);
+		write_fake(folders[i], "nr_hugepages", free_pages);
+	}
+}
+
+static int make_fake(void **state)
+{
+	(void)state;
+	strcpy(fake + sizeof(fake) - sizeof("XXXXXX"), "XXXXXX");
+	if (!mkdtemp(fake))
+		return -1;
+	vbn__map_root(fake);
+	return 0;
+}
+
+static int remove_fake(void **state)
+{
+	char command[64];
+
+	(void)state;
+	vbn__map_root(NULL);
+	vbn__zone_default_pages(VBN_PAGES_AUTO);
+	snprintf(command, sizeof(command), "rm -r %s", fake);
+	return system(command);
+}
+
+/* A zone for which pages of 1 GiB are preferred gets smaller ones; its report says both. */
+static void falls_from_1g(const char *why)
+{
+	const struct vbn_zone_conf conf = {.size = 100 * KIB, .node = VBN_NUM(0)};
+	struct vbn_zone *zone = make(&conf);
+	const struct vbn_mode *mode = mode_of(zone, "page_size");
+
+	assert_string_equal(mode->requested, "1 GiB");
+	assert_string_equal(mode->effective, "plain");
+	assert_has(mode->why, why);
+	assert_has(mode->why, "; this kernel has no pages of 2 MiB; too small for a transparent");
+	vbn_zone_destroy(zone);
+}
+
+static void prefers_1g_and_says_why_not(void **state)
+{
+	(void)state;
+	vbn__zone_default_pages(VBN_PAGES_1G);
+	falls_from_1g("too small for a page of 1 GiB");
+	assert_int_equal(no_zone(&(struct vbn_zone_conf){.size = 100 * KIB, .pages = VBN_PAGES_1G}),
+		-ENOMEM);
+	assert_logged("this kernel has no pages of 1 GiB; ask for another page size");
+	fake_1g("0");
+	assert_int_equal(no_zone(&(struct vbn_zone_conf){
+				 .size = 100 * KIB, .pages = VBN_PAGES_1G, .node = VBN_NUM(0)}),
+		-ENOMEM);
+	assert_logged("node 0 needs 1 page of 1 GiB and has 0 free; as root: echo 1 > ");
+}
+
+/* What the conf of a zone asks for it gets, or the call fails; and a page that sysfs names free and
+ * that cannot be mapped is a reason like others. */
+static void a_page_of_1g_that_is_not_there_after_all(void **state)
+{
+	const struct vbn_zone_conf conf = {
+		.size = 100 * KIB, .pages = VBN_PAGES_1G, .node = VBN_NUM(0)};
+	struct vbn_zone *zone;
+
+	(void)state;
+	fake_1g("1");
+	unit_catch_log();
+	if (!vbn_zone_create(&conf, &zone)) {
+		vbn_zone_destroy(zone);
+		unit_skip("zone_1g", "there is a page of 1 GiB");
+	}
+	assert_logged("zone zone: cannot map 100 KiB of 1 GiB pages on NUMA node 0: mmap: ");
+}
+
 /* Too few pages: a sentence with the figures and the remedy, or the next kind of pages; never a
  * SIGBUS. */
 static void huge_2m_short(void **state)
@@ -623,6 +720,10 @@ int main(void)
 		cmocka_unit_test(by_memfd),
 		cmocka_unit_test_teardown(huge_2m, unreserve),
 		cmocka_unit_test_teardown(huge_1g, unreserve),
+		cmocka_unit_test_setup_teardown(
+			prefers_1g_and_says_why_not, make_fake, remove_fake),
+		cmocka_unit_test_setup_teardown(
+			a_page_of_1g_that_is_not_there_after_all, make_fake, remove_fake),
 		cmocka_unit_test_teardown(huge_2m_reserved_by_another, unreserve),
 		cmocka_unit_test(huge_2m_short),
 		cmocka_unit_test(small_is_plain),
