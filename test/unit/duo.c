@@ -241,7 +241,9 @@ void duo_stream(struct vbn_queue *from, struct vbn_queue *to, uint64_t n)
 			duo_check(event->buf->data, received++, event->len);
 			vbn_buf_free(&event->buf, 1);
 		}
-		if (!got)
+		if (got)
+			start = clock_ns();
+		else
 			duo_patience(start);
 	}
 }

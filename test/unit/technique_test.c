@@ -203,6 +203,7 @@ static uint8_t max_rd_atomic(const struct vbn_queue *queue)
 static void test_read_window(void **state)
 {
 	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN), stingy = conf, none = conf;
+	struct vbn_buf *buf;
 
 	(void)state;
 	stingy.max_peer_reads = (struct vbn_num)VBN_NUM(3);
@@ -228,8 +229,11 @@ static void test_read_window(void **state)
 	assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.a), 0);
 	assert_int_equal(vbn_queue_create(duo.worker, duo.port, &none, &duo.b), 0);
 	duo_meet();
-	assert_int_equal(vbn_read(duo.a, NULL, NULL, 1), -EOPNOTSUPP);
-	assert_int_equal(vbn_fetch_add(duo.a, NULL, NULL, NULL, 1), -EOPNOTSUPP);
+	buf = duo_buf(0, 8);
+	assert_int_equal(vbn_read_one(duo.a, buf, vbn_export_remote(duo.target, 0)), -EOPNOTSUPP);
+	assert_int_equal(
+		vbn_fetch_add_one(duo.a, buf, vbn_export_remote(duo.target, 0), 1), -EOPNOTSUPP);
+	vbn_buf_free(&buf, 1);
 	duo_stream(duo.a, duo.b, 100);
 }
 
