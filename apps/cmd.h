@@ -143,21 +143,26 @@ int option_take(const struct option *option, const char *called, const char *tex
 /* Whether the option of this name is among the given ones. */
 bool option_given(const struct command *command, uint64_t given, const char *name);
 
-/* ---- json.c ---- */
+/* ---- sink.c: files that hold the whole of something, or do not exist ---- */
 
-/* Where `--json` goes: opened before the work, so that a path that cannot be written is known at
- * once. */
-struct json_sink {
+/* Opened before the work, so that a path that cannot be written is known at once. */
+struct sink {
 	const char *path; /* NULL: not asked for */
 	FILE *file;
 	bool created; /* by us: removed again where there is no result */
 };
 
-int json_open(struct json_sink *sink, const char *path);
-/* Takes the reference to `root`. Returns 0 or an exit status. */
-int json_finish(struct json_sink *sink, json_t *root);
+/* `option` names it in sentences. 0 or an exit status. */
+int sink_open(struct sink *sink, const char *option, const char *path);
+/* err: errno's value of what was written, or 0. Returns 0 or an exit status. */
+int sink_finish(struct sink *sink, int err);
 /* Without a result. */
-void json_abandon(struct json_sink *sink);
+void sink_abandon(struct sink *sink);
+
+/* --json: - is standard output. */
+int json_open(struct sink *sink, const char *path);
+/* Takes the reference to `root`. Returns 0 or an exit status. */
+int json_finish(struct sink *sink, json_t *root);
 
 /* Numbers that JSON has no word for become 0. */
 json_t *json_number(double value);

@@ -139,7 +139,7 @@ static void print_ports(const struct vbn_port_info *infos, int n)
 		print_port(&infos[i]);
 }
 
-static int report(const struct vbn_port_info *infos, int n, struct json_sink *sink)
+static int report(const struct vbn_port_info *infos, int n, struct sink *sink)
 {
 	if (!n)
 		say("there is no RDMA device on this machine: to have an emulated one, run verbena vhca -- verbena "
@@ -152,7 +152,7 @@ static int report(const struct vbn_port_info *infos, int n, struct json_sink *si
 int cmd_devices(int argc, char **argv)
 {
 	struct devices_options conf = {0};
-	struct json_sink sink;
+	struct sink sink;
 	struct vbn_port_info *infos = NULL;
 	uint64_t given;
 	int n, status = options_parse(&command, argc, argv, &conf, &given, NULL);
@@ -176,6 +176,6 @@ int cmd_devices(int argc, char **argv)
 	vbn_fini();
 no_library:
 	if (sink.file)
-		json_abandon(&sink);
+		sink_abandon(&sink);
 	return status;
 }

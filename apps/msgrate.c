@@ -57,6 +57,8 @@ static const struct option options[] = {
 		"with uc and ud: messages that are lost are no failure"},
 	{"json", "FILE", VALUE_TEXT, VALUE(json), 0, 0, NULL,
 		"write the result as one JSON object; - is standard\noutput, which then has nothing else"},
+	{"report", "FILE.html", VALUE_TEXT, VALUE(report), 0, 0, NULL,
+		"write a page with charts: the rate over time, the latency\n(a second more, for it), sizes where there are several"},
 };
 static_assert(ARRAY_SIZE(options) <= 64, "a bit for each that is given");
 

@@ -16,6 +16,7 @@
  *     msgrate_monitor.c  the thread that tells the time
  *     msgrate_modes.c    requested against effective
  *     msgrate_latency.c  what `verbena latency` adds
+ *     msgrate_page.c     --report: charts of the runs
  *     msgrate_report.c   the live line, the table, JSON
  *
  * Threads: a side and its ends belong to their worker; the counts that the live line shows are read
@@ -44,7 +45,7 @@
 /* What the user asked for; 0 in those that were not given, until msgrate.c fills the defaults in.
  */
 struct msgrate_options {
-	const char *device, *cores, *json, *listen, *connect;
+	const char *device, *cores, *json, *report, *listen, *connect;
 	int64_t connection;      /* enum vbn_transport */
 	int64_t op;              /* enum msg_op */
 	int64_t size, last_size; /* of a sweep; the one that is run is `size` */
@@ -54,6 +55,7 @@ struct msgrate_options {
 	int64_t rate, mtu, gid_index;
 	bool bidirectional, one_worker, verify, allow_loss, keep;
 	bool latency; /* one message at a time, and each is timed */
+	bool aside;   /* for the report alone: not a run that was asked for */
 	bool inline_given, gid_given;
 };
 
@@ -203,6 +205,13 @@ struct meeting {
 	int error;     /* the first one's */
 };
 
+/* Counts of the sides over time: rows of ns and a count for each side. */
+struct samples {
+	uint64_t *rows;
+	size_t n_rows, room;
+	size_t width; /* of a row */
+};
+
 struct run {
 	struct msgrate_options conf;
 	uint64_t given; /* which options */
@@ -227,6 +236,7 @@ struct run {
 	pthread_mutex_t lock;
 	pthread_cond_t over_change;
 	bool over;
+	struct samples *samples; /* NULL: there is no report to draw them */
 	/* requested against effective */
 	pthread_mutex_t modes_lock;
 	struct vbn_mode *modes;
@@ -236,8 +246,10 @@ struct run {
 /* All runs of this command. */
 struct runs {
 	struct run run; /* the one that is under way */
-	struct json_sink sink;
+	struct sink sink;
 	json_t *results;
+	struct sink report;
+	struct page *page; /* NULL: there is no report */
 	int n;
 };
 
@@ -246,6 +258,18 @@ static inline const char *tool_name(const struct run *run)
 {
 	return run->conf.latency ? "latency" : "msgrate";
 }
+
+/* ---- msgrate_page.c: --report ---- */
+
+/* By the monitor: the counts of this moment. */
+void samples_take(struct run *run);
+
+struct page *page_create(void);
+void page_destroy(struct page *page);
+/* One that is over; takes its samples and a reference to its result. */
+void page_add(struct page *page, const struct run *run, json_t *result);
+/* Returns errno's value, or 0. */
+int page_write(FILE *file, const struct page *page);
 
 /* ---- msgrate_latency.c ---- */
 

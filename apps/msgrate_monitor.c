@@ -107,6 +107,16 @@ static bool sleep_or_over(struct run *run, uint64_t ns)
 	return sleep_until(run, ns) || is_over(run);
 }
 
+/* Each second, or for a report as often as makes a line of it. */
+static uint64_t tick(const struct run *run)
+{
+	uint64_t part = run->conf.iters ? SECOND / 20 : (uint64_t)run->conf.duration / 100;
+
+	if (!run->samples || part > SECOND)
+		return SECOND;
+	return part < SECOND / 50 ? SECOND / 50 : part;
+}
+
 static void watch(struct run *run)
 {
 	uint64_t begin = now_ns() + (uint64_t)run->conf.warmup, next = begin;
@@ -120,10 +130,14 @@ static void watch(struct run *run)
 	store_once(&run->phase, PHASE_COUNT);
 	progress_take(run, &start);
 	before = start;
+	samples_take(run);
 	while (next < end) {
-		next = end - next > SECOND ? next + SECOND : end;
+		next = end - next > tick(run) ? next + tick(run) : end;
 		if (sleep_or_over(run, next))
 			return;
+		samples_take(run);
+		if (next - before.ns < SECOND && next != end)
+			continue;
 		progress_take(run, &now);
 		if (now.ns - before.ns > SECOND / 2)
 			progress_print(run, &start, &before, &now);
@@ -184,7 +198,8 @@ static void *monitor(void *arg)
 	}
 	if (*run->chosen)
 		say("%s", run->chosen);
-	modes_print(run);
+	if (!run->conf.aside)
+		modes_print(run);
 	if (run->other)
 		store_once(&run->phase, run->conf.warmup ? PHASE_WARM : PHASE_COUNT);
 	watch(run);

@@ -140,9 +140,9 @@ static const struct parameter parameters[] = {
 int other_offer(struct run *run)
 {
 	json_t *answer,
-		*message = json_pack("{s:s, s:i, s:b, s:b, s:b}", "say", "run", "ends", run->n_ends,
-			"bidirectional", run->conf.bidirectional, "verify", run->conf.verify,
-			"latency", run->conf.latency);
+		*message = json_pack("{s:s, s:i, s:b, s:b, s:b, s:b}", "say", "run", "ends",
+			run->n_ends, "bidirectional", run->conf.bidirectional, "verify",
+			run->conf.verify, "latency", run->conf.latency, "aside", run->conf.aside);
 	int err;
 
 	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++)
@@ -169,6 +169,7 @@ static int take_parameters(struct run *run, const json_t *message)
 		*(int64_t *)(void *)((char *)&run->conf + parameters[i].offset) = value;
 	}
 	run->conf.bidirectional = json_is_true(json_object_get(message, "bidirectional"));
+	run->conf.aside = json_is_true(json_object_get(message, "aside"));
 	run->conf.latency = json_is_true(json_object_get(message, "latency"));
 	run->conf.verify = json_is_true(json_object_get(message, "verify"));
 	run->other->n_ends = (int)json_integer_value(json_object_get(message, "ends"));

@@ -1,4 +1,5 @@
 /* msgrate_report.c - what a run says: the live line, the table, JSON */
+#include "chart.h"
 #include "msgrate.h"
 
 #include <stdlib.h>
@@ -29,18 +30,6 @@ void progress_take(struct run *run, struct progress *progress)
 	pthread_mutex_unlock(&run->lock);
 }
 
-/* 2413456 is "2.41 M". */
-static const char *human(double value, char *text, size_t size)
-{
-	static const char *const units[] = {"", " k", " M", " G", " T"};
-	size_t i = 0;
-
-	for (; value >= 1000 && i + 1 < ARRAY_SIZE(units); i++)
-		value /= 1000;
-	snprintf(text, size, "%.*f%s", i ? 2 : 0, value, units[i]);
-	return text;
-}
-
 static double ratio(double part, double whole)
 {
 	return whole > 0 ? part / whole : 0;
@@ -58,9 +47,9 @@ void progress_print(const struct run *run, const struct progress *start,
 		busy = ratio((double)(now->busy_cycles - before->busy_cycles),
 			(double)(now->total_cycles - before->total_cycles));
 	say_live("%4.0f s  %s msg/s  %.2f Gbit/s  %s messages  busy %.0f %%",
-		(double)(now->ns - start->ns) / 1e9, human(rate, rates, sizeof(rates)),
+		(double)(now->ns - start->ns) / 1e9, human_number(rate, rates),
 		rate * (double)run->conf.size * 8 / 1e9,
-		human((double)(now->messages - start->messages), total, sizeof(total)), busy * 100);
+		human_number((double)(now->messages - start->messages), total), busy * 100);
 }
 
 /* ---- the result ---- */
@@ -383,8 +372,8 @@ static void print_row(const char *worker, const char *core, const char *node, ui
 	if (busy >= 0)
 		snprintf(share, sizeof(share), "%.0f %%", busy * 100);
 	printf("%-7s %5s %5s %14llu %14llu %10s %8.3f %11.1f %6.1f %6s\n", worker, core, node,
-		(unsigned long long)sent, (unsigned long long)received,
-		human(rate, text, sizeof(text)), gbit, cycles, burst, share);
+		(unsigned long long)sent, (unsigned long long)received, human_number(rate, text),
+		gbit, cycles, burst, share);
 }
 
 static void print_side(const struct run *run, const struct side *side, double seconds)

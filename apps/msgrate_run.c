@@ -153,6 +153,10 @@ static int report(struct run *run, struct runs *runs)
 
 	result_take(run, &result);
 	result_notes(run, &result);
+	if (runs->page)
+		page_add(runs->page, run, result_json(run, &result));
+	if (run->conf.aside)
+		return 0;
 	say_failures(run);
 	if (runs->sink.file != stdout) {
 		if (runs->n++)
@@ -160,7 +164,7 @@ static int report(struct run *run, struct runs *runs)
 		result_print(run, &result);
 		status = output_check(0);
 	}
-	if (runs->sink.path)
+	if (runs->sink.path || runs->page)
 		json_array_append_new(runs->results, result_json(run, &result));
 	return status ? status : verdict(run, &result);
 }
@@ -218,9 +222,12 @@ static int agree(struct run *run)
 /* `run` is fresh, but for its options, port and cores. */
 static int run_one(struct run *run, struct runs *runs)
 {
+	struct samples samples = {0};
 	int status = check_port(run);
 
 	run_init(run);
+	if (runs->page)
+		run->samples = &samples;
 	if (!status && (!run->other || run->other->leads))
 		status = settle_rings(run);
 	if (!status)
@@ -231,6 +238,7 @@ static int run_one(struct run *run, struct runs *runs)
 		note_options(run);
 		status = execute(run, runs);
 	}
+	free(samples.rows);
 	free(run->modes);
 	sides_free(run);
 	return status;
@@ -273,6 +281,38 @@ static int sweep(const struct run *all, struct runs *runs)
 		if (size == last || one > STATUS_LOST)
 			return status;
 	}
+}
+
+/* A report has a latency curve, too: a second of one message at a time. */
+static int latency_aside(const struct run *all, struct runs *runs)
+{
+	struct run *run = &runs->run;
+	struct msgrate_options *conf = &run->conf;
+
+	*run = *all;
+	run->chosen[0] = 0;
+	if (run->other)
+		run->other->ended = false;
+	conf->latency = conf->aside = true;
+	conf->bidirectional = op_is_received((enum msg_op)conf->op) || conf->op == OP_WRITE;
+	conf->verify = false;
+	conf->iters = conf->rate = 0;
+	conf->duration = SECOND;
+	conf->warmup = SECOND / 10;
+	if (conf->op == OP_WRITE && !conf->size)
+		conf->size = 1;
+	say("for the report: the latency of one message at a time, 1 s");
+	return run_one(run, runs);
+}
+
+/* All that was asked for, and what the report needs besides. */
+static int sweep_and_report(const struct run *all, struct runs *runs)
+{
+	int status = sweep(all, runs);
+
+	if (runs->page && !all->conf.latency && status <= STATUS_LOST && !stop_signal())
+		status = worse(status, latency_aside(all, runs));
+	return status;
 }
 
 /* Runs for one peer, until it has had all that it wants. */
@@ -329,7 +369,7 @@ static int lead(const struct run *all, struct runs *runs)
 
 	if (status)
 		return status;
-	status = sweep(all, runs);
+	status = sweep_and_report(all, runs);
 	other_part(all->other, NULL);
 	return status;
 }
@@ -351,18 +391,32 @@ static int runs_on_port(struct run *all, struct runs *runs)
 		status = json_open(&runs->sink, all->conf.json);
 	if (status)
 		return status;
+	status = sink_open(&runs->report, "report", all->conf.report);
+	if (status) {
+		if (runs->sink.file)
+			sink_abandon(&runs->sink);
+		return status;
+	}
 	runs->results = json_array();
+	if (all->conf.report)
+		runs->page = page_create();
 	if (all->conf.listen)
 		status = serve(all, runs);
 	else if (all->conf.connect)
 		status = lead(all, runs);
 	else
-		status = sweep(all, runs);
+		status = sweep_and_report(all, runs);
 	if (runs->sink.path && json_array_size(runs->results) &&
 		json_finish(&runs->sink, results_json(runs, several)))
 		status = STATUS_CANNOT;
 	if (runs->sink.file)
-		json_abandon(&runs->sink);
+		sink_abandon(&runs->sink);
+	if (runs->page && json_array_size(runs->results) &&
+		sink_finish(&runs->report, page_write(runs->report.file, runs->page)))
+		status = STATUS_CANNOT;
+	if (runs->report.file)
+		sink_abandon(&runs->report);
+	page_destroy(runs->page);
 	json_decref(runs->results);
 	return status;
 }

@@ -290,7 +290,7 @@ int cmd_vhca_status(int argc, char **argv)
 {
 	struct status_options conf = {0};
 	struct asked asked = {.refused = 0};
-	struct json_sink sink;
+	struct sink sink;
 	uint64_t given;
 	json_t *report;
 	int status;
@@ -307,7 +307,7 @@ int cmd_vhca_status(int argc, char **argv)
 	report = json_pack("{s:o,s:o}", "processes", asked.processes, "silent", asked.silent);
 	if (status) {
 		json_decref(report);
-		json_abandon(&sink);
+		sink_abandon(&sink);
 		return status;
 	}
 	if (!conf.json || strcmp(conf.json, "-"))

@@ -4,8 +4,9 @@ import os
 import shutil
 import stat
 import subprocess
+from html.parser import HTMLParser
 
-from command import (DONE, LOST, SLOWER, VERBENA, WORKER_KEYS, CommandTest, main, run, strict_json, tempfile,
+from command import (CANNOT, DONE, LOST, SLOWER, VERBENA, WORKER_KEYS, CommandTest, main, run, strict_json, tempfile,
                      verbena)
 
 MIB = 1 << 20
@@ -189,6 +190,66 @@ class Result(CommandTest):
         answer, result = measure("--device", "vhca", "--iters", "1000", "--vbn-page-size=plain")
         self.nothing_wrong(answer, result)
         self.assertIn("plain", [mode["effective"] for mode in result["effective"].values()])
+
+
+class Page(HTMLParser):
+    """What a page is made of, and whether every element is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.titles, self.n_lines, self.outside = [], [], 0, []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.outside += [value for name, value in attrs if name in ("src", "href")]
+        self.n_lines += tag == "polyline"
+        if tag not in ("meta", "!doctype"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.n_lines += tag == "polyline"
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "h2":
+            self.titles.append(data)
+
+
+class Report(CommandTest):
+    """--report: one page that needs nothing else, with a chart of what was run."""
+
+    def page(self, *args):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report.html")
+            answer = verbena(*args, "--device", "vhca", "--report", path)
+            self.status(answer, DONE)
+            with open(path, encoding="utf-8") as file:
+                page = Page(file.read())
+        self.assertEqual((page.open, page.outside), ([], []))
+        return page
+
+    def test_one(self):
+        page = self.page("msgrate", "--duration", "300ms")
+        self.assertEqual(page.titles, ["The run and the machine", "Messages per second over time, 64 bytes",
+                                       "Latency by percentile, 64 bytes", "Runs", "Modes"])
+        self.assertEqual(page.n_lines, 2)
+
+    def test_sweep(self):
+        page = self.page("msgrate", "--iters", "3000", "--size", "64-256", "--op", "write", "--verify")
+        for title in ("Messages per second by size", "Gbit/s by size", "Latency by percentile, 64 bytes"):
+            self.assertIn(title, page.titles)
+
+    def test_latency(self):
+        page = self.page("latency", "--iters", "1000", "--size", "8-32")
+        self.assertIn("Median latency by size", page.titles)
+
+    def test_no_place(self):
+        answer = verbena("msgrate", "--report", "/nowhere/report.html")
+        self.status(answer, CANNOT)
+        self.assertIn("/nowhere/report.html", answer.err)
 
 
 class Faults(CommandTest):

@@ -1,4 +1,4 @@
-/* json.c - where --json goes: standard output or a file that holds one whole object or does not
+/* sink.c - where results go: standard output, or a file that holds the whole of one or does not
  * exist */
 #include "cmd.h"
 
@@ -13,7 +13,7 @@ json_t *json_number(double value)
 }
 
 /* Not truncated here: an older result stays until there is a new one. */
-static int open_file(struct json_sink *sink)
+static int open_file(struct sink *sink)
 {
 	int fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
@@ -30,23 +30,28 @@ static int open_file(struct json_sink *sink)
 	return 0;
 }
 
-int json_open(struct json_sink *sink, const char *path)
+int sink_open(struct sink *sink, const char *option, const char *path)
 {
 	int err;
 
-	*sink = (struct json_sink){.path = path};
+	*sink = (struct sink){.path = path};
 	if (!path)
 		return 0;
-	if (!strcmp(path, "-")) {
-		sink->file = stdout;
-		return 0;
-	}
 	err = open_file(sink);
 	if (err)
 		return cannot(
-			"%s: the JSON cannot be written there: %s; give --json a path in a directory of "
-			"yours, or - for standard output",
-			path, strerror(-err));
+			"%s: the %s cannot be written there: %s; give --%s a path in a directory of "
+			"yours%s",
+			path, strcmp(option, "json") ? option : "JSON", strerror(-err), option,
+			strcmp(option, "json") ? "" : ", or - for standard output");
+	return 0;
+}
+
+int json_open(struct sink *sink, const char *path)
+{
+	if (!path || strcmp(path, "-"))
+		return sink_open(sink, "json", path);
+	*sink = (struct sink){.path = path, .file = stdout};
 	return 0;
 }
 
@@ -74,20 +79,8 @@ static int close_file(FILE *file, int err)
 	return err;
 }
 
-int json_finish(struct json_sink *sink, json_t *root)
+int sink_finish(struct sink *sink, int err)
 {
-	int err;
-
-	if (!sink->path) {
-		json_decref(root);
-		return 0;
-	}
-	if (!root) {
-		json_abandon(sink);
-		return cannot("the JSON cannot be made: there is no memory; free some");
-	}
-	err = write_object(sink->file, root);
-	json_decref(root);
 	if (sink->file != stdout)
 		err = close_file(sink->file, err);
 	sink->file = NULL;
@@ -96,11 +89,28 @@ int json_finish(struct json_sink *sink, json_t *root)
 	return err ? cannot_write(sink->path, err) : 0;
 }
 
-void json_abandon(struct json_sink *sink)
+void sink_abandon(struct sink *sink)
 {
 	if (sink->file && sink->file != stdout)
 		fclose(sink->file);
 	if (sink->created)
 		unlink(sink->path);
 	sink->file = NULL;
+}
+
+int json_finish(struct sink *sink, json_t *root)
+{
+	int err;
+
+	if (!sink->path) {
+		json_decref(root);
+		return 0;
+	}
+	if (!root) {
+		sink_abandon(sink);
+		return cannot("the JSON cannot be made: there is no memory; free some");
+	}
+	err = write_object(sink->file, root);
+	json_decref(root);
+	return sink_finish(sink, err);
 }
