@@ -160,8 +160,8 @@ struct large_out {
 	uint32_t n_segments, n_staged, n_back; /* staged; and back from the device */
 	uint64_t number, size, offset;
 	struct vbn_remote to;
-	uint8_t flags; /* of head, as the application gave it */
-	bool placed, landed;
+	uint8_t flags;               /* of head, as the application gave it */
+	bool placed, landed, failed; /* landed: the peer has been told; failed: a write has */
 };
 
 struct vbn_channel {

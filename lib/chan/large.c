@@ -82,13 +82,13 @@ bool vbn__large_stage(struct vbn_channel *channel)
 		!vbn__channel_say(channel, CHANNEL_LANDED, NULL, 0))
 		return false;
 	out->landed = true;
-	if (out->n_back == out->n_segments)
+	if (out->n_back == out->n_staged)
 		vbn__channel_tell(channel, NEWS_LARGE);
 	return true;
 }
 
 /* All segments are back: the message is there, or never will be. */
-static void finish(struct vbn_channel *channel, uint8_t status, struct sink *sink)
+static void finish(struct vbn_channel *channel, bool is_there, struct sink *sink)
 {
 	struct large_out *out = channel->out;
 	struct vbn_buf *head = out->head;
@@ -96,13 +96,12 @@ static void finish(struct vbn_channel *channel, uint8_t status, struct sink *sin
 
 	attach(out);
 	channel->out = NULL;
-	if (status == VBN_OK)
+	if (is_there)
 		group_count(channel->group, COUNT_LARGE_SENT);
 	if (channel->state == CHANNEL_LEAVING || !(out->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))) {
 		vbn_buf_free(&head, 1);
 	} else {
-		event = sink_event(
-			sink, channel, status == VBN_OK ? VBN_CHANNEL_SENT : VBN_CHANNEL_UNSENT);
+		event = sink_event(sink, channel, is_there ? VBN_CHANNEL_SENT : VBN_CHANNEL_UNSENT);
 		event->buf = head;
 		event->cookie = out->flags & VBN_BUF_COOKIE ? head->cookie : NULL;
 		event->number = out->number;
@@ -118,6 +117,7 @@ void vbn__large_returned(
 	if (!out)
 		return;
 	out->n_back++;
+	out->failed |= event->status != VBN_OK;
 	if (channel->state != CHANNEL_OPEN)
 		vbn__large_settle(channel, sink);
 	else if (event->status == VBN_OK && out->landed)
@@ -129,8 +129,7 @@ void vbn__large_settle(struct vbn_channel *channel, struct sink *sink)
 	struct large_out *out = channel->out;
 
 	if (out && out->n_back == out->n_staged)
-		finish(channel,
-			out->landed && out->n_back == out->n_segments ? VBN_OK : VBN_FLUSHED, sink);
+		finish(channel, out->landed && !out->failed, sink);
 }
 
 /* What is with the device ends with the queue. */
