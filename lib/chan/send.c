@@ -138,6 +138,9 @@ VBN_API int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs,
 	}
 	if (taken < n && ret >= 0)
 		vbn__channel_put_off(channel, TODO_READY);
+	/* The queue has failed, and the next poll will tell. */
+	if (ret == -EPIPE && channel->group->conf.resume_ns)
+		ret = -ENOTCONN;
 	return taken || ret >= 0 ? taken : ret;
 }
 
