@@ -28,10 +28,6 @@
 #include <verbena/srq.h>
 #include <verbena/worker.h>
 
-/* Data-path functions are kept together, apart from the rest: a check reads this section of the
- * object for what a fast path must not have. */
-#define fast_path __attribute__((section(".text.fast"), __hot__))
-
 struct driver;
 
 /* A worker's queues: the port room keeps it, a driver marks a queue dirty in it. */
