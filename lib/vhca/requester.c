@@ -466,7 +466,8 @@ static enum vhca_fault_kind begin_with_fault(struct vhca_message *message)
 }
 
 /* A wire that completes later does to it by itself what message->fault says. */
-static struct vhca_answer request_with_fault(struct vhca_wire *wire, struct vhca_message *message)
+static noinline struct vhca_answer request_with_fault(
+	struct vhca_wire *wire, struct vhca_message *message)
 {
 	enum vhca_fault_kind kind = begin_with_fault(message);
 	uint8_t copies = kind == VHCA_FAULT_DROP ? 0 : kind == VHCA_FAULT_DOUBLE ? 2 : 1;
@@ -493,7 +494,7 @@ static uint8_t planted_syndrome(const struct vhca_qp *qp)
 /* ---- the ring ---- */
 
 /* UC knows no answer: the message has left, that is all. */
-static struct vhca_answer request(struct vhca_qp *qp, struct wqe *wqe)
+static force_inline struct vhca_answer request(struct vhca_qp *qp, struct wqe *wqe)
 {
 	struct vhca_wire *wire = qp->object.context->device->wire;
 	struct vhca_answer answer = unlikely(vhca_fault_any)
