@@ -10,7 +10,7 @@
 
 enum { SIZE = 64, DEPTH = 1024 };
 
-extern const struct act ours_post, ours_post_inline, ours_reap, ours_receive;
+extern const struct act ours_post, ours_post_inline, ours_reap, ours_reap_events, ours_receive;
 extern const struct act peer_post_send, peer_post_send_inline, peer_wr, peer_wr_inline;
 extern const struct act peer_poll_cq, peer_poll_and_post_recv;
 

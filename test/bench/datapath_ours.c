@@ -1,8 +1,8 @@
 /* datapath_ours.c - Verbena's side of mlx5_datapath: vbn_send with vbn_flush, vbn_send_inline,
- * vbn_recv
+ * vbn_recv, vbn_poll
  *
  * Reaping is what vbn_recv() does on a queue to which nothing is sent: it takes the completed sends
- * and frees their bufs.
+ * and frees their bufs; or what vbn_poll() does, which gives each back in an event.
  */
 #include "datapath.h"
 
@@ -23,6 +23,7 @@ static struct loop inlining;  /* as moderated, with room for a message in the WQ
 static struct loop *in_use;
 
 static struct vbn_buf *bufs[BURST], *received[BURST];
+static struct vbn_event events[BURST];
 static uint8_t message[SIZE];
 static int result;
 
@@ -206,6 +207,45 @@ static bool settle_reap(void)
 	return all;
 }
 
+/* The same with a cookie on each buf, so that each completion fills an event and gives its buf back.
+ * vbn_poll() looks at all queues of the worker, so this worker has no others than it must. */
+static void prepare_reap_events(void)
+{
+	in_use = &signalled;
+	alloc_messages();
+	for (int i = 0; i < BURST; i++)
+		vbn_buf_set_cookie(bufs[i], bufs[i]);
+	if (vbn_send(signalled.tx, bufs, BURST) != BURST)
+		die("verbena: vbn_send took fewer than %d messages of an empty ring", BURST);
+	vbn_flush(signalled.tx);
+	take_received(signalled.rx);
+	rest_us(200);
+}
+
+static __attribute__((noinline)) void measure_reap_events(void)
+{
+	result = vbn_poll(worker, events, BURST);
+}
+
+static bool settle_reap_events(void)
+{
+	struct patience patience = patience_start();
+	int got = result;
+
+	for (int i = 0; i < got; i++)
+		vbn_buf_free(&events[i].buf, 1);
+	while (got < BURST) {
+		int n = vbn_poll(worker, events, BURST - got);
+
+		for (int i = 0; i < n; i++)
+			vbn_buf_free(&events[i].buf, 1);
+		got += n;
+		if (!n)
+			patience_wait(&patience, "64 events of Verbena's");
+	}
+	return result == BURST;
+}
+
 /* Once the sends have completed, the receives have too, but for the last stores of a real device.
  */
 static void prepare_receive(void)
@@ -240,4 +280,5 @@ static bool settle_receive(void)
 const struct act ours_post = {prepare_post, measure_post, settle_posted};
 const struct act ours_post_inline = {prepare_post_inline, measure_post_inline, settle_posted};
 const struct act ours_reap = {prepare_reap, measure_reap, settle_reap};
+const struct act ours_reap_events = {prepare_reap_events, measure_reap_events, settle_reap_events};
 const struct act ours_receive = {prepare_receive, measure_receive, settle_receive};

@@ -22,6 +22,7 @@ enum {
 	OURS_POST,
 	OURS_POST_INLINE,
 	OURS_REAP,
+	OURS_REAP_EVENTS,
 	OURS_RECEIVE,
 	PEER_POST_SEND,
 	PEER_POST_SEND_INLINE,
@@ -36,6 +37,7 @@ static const struct act *const acts[N_ACTS] = {
 	[OURS_POST] = &ours_post,
 	[OURS_POST_INLINE] = &ours_post_inline,
 	[OURS_REAP] = &ours_reap,
+	[OURS_REAP_EVENTS] = &ours_reap_events,
 	[OURS_RECEIVE] = &ours_receive,
 	[PEER_POST_SEND] = &peer_post_send,
 	[PEER_POST_SEND_INLINE] = &peer_post_send_inline,
@@ -54,6 +56,7 @@ static const struct comparison {
 	{"post_inline", "ibv_post_send", OURS_POST_INLINE, PEER_POST_SEND_INLINE},
 	{"post_inline", "ibv_wr", OURS_POST_INLINE, PEER_WR_INLINE},
 	{"reap", "ibv_poll_cq", OURS_REAP, PEER_POLL_CQ},
+	{"reap_events", "ibv_poll_cq", OURS_REAP_EVENTS, PEER_POLL_CQ},
 	{"receive_refill", "ibv_poll_cq+ibv_post_recv", OURS_RECEIVE, PEER_POLL_AND_POST_RECV},
 };
 

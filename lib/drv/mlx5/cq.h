@@ -33,6 +33,28 @@ static force_inline uint8_t cq_look(
 	return (uint8_t)(op_own ^ (index >> cq->log2_count & 1)) & 0xfd;
 }
 
+/* The index behind the entries from the next one on that are all of one kind, by their last byte
+ * alone: within a pass of the ring the owner bit is the same. Their bodies are for cq_look() to
+ * order. */
+static force_inline uint32_t cq_run_end(const struct cq *cq, uint8_t kind)
+{
+	const size_t stride = (size_t)1 << cq->log2_stride;
+	uint32_t index = cq->index;
+
+	for (;;) {
+		const uint32_t left = cq->mask + 1 - (index & cq->mask);
+		const uint8_t *at = &cq_entry(cq, index)->op_own, *const end = at + left * stride;
+		const uint8_t expected = (uint8_t)(kind | (index >> cq->log2_count & 1));
+		const uint8_t *from = at;
+
+		while (at != end && (load_once(at) & ~2) == expected)
+			at += stride;
+		index += (uint32_t)((size_t)(at - from) >> cq->log2_stride);
+		if (likely(at != end))
+			return index;
+	}
+}
+
 /* Whose it is; an error CQE has it in the same place. */
 static force_inline uint32_t cqe_qpn(const struct mlx5_cqe64 *cqe)
 {

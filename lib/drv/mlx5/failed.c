@@ -25,7 +25,7 @@ static void see_flush_end(struct mlx5_queue *mq)
 	struct sq *sq = &mq->sq;
 	uint16_t *flushed = &mq->failure.flushed;
 
-	while (*flushed != sq->head && sq->slots[*flushed & sq->mask] & SLOT_FURTHER)
+	while (*flushed != sq->head && slot_is_further(sq->slots[*flushed & sq->mask]))
 		(*flushed)++;
 	/* What was staged and never rung the device does not know. */
 	if (*flushed == sq->rung || mq->failure.silent)

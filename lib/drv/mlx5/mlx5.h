@@ -41,16 +41,29 @@ struct cq {
 	struct ibv_cq *ibv;
 };
 
-/* What stands in the side table for each WQEBB: a buf, whose address has the low bits free, and
+/* What stands in the side table for each WQEBB: a buf, whose address has the low six bits free, and
  * what its completion means. */
 enum {
-	SLOT_EMPTY = 1 << 0,   /* no buf: sent inline, a NOP, or a WQE's further WQEBB */
-	SLOT_EVENT = 1 << 1,   /* returns the buf by an event */
-	SLOT_FOREIGN = 1 << 2, /* a chain, or a buf of another pool than the queue's */
-	SLOT_FURTHER = 1 << 3, /* a further WQEBB of the WQE before */
-	SLOT_NOP = 1 << 4,
-	SLOT_BITS = 31,
+	SLOT_EMPTY = 1 << 0, /* no buf: sent inline, a NOP, or a WQE's further WQEBB */
+	SLOT_EVENT = 1 << 1, /* returns the buf by an event, whose op is in the bits from SLOT_OP on */
+	SLOT_FOREIGN = 1 << 2, /* with neither: a chain, or a buf of another pool than the queue's */
+	SLOT_FURTHER = 1 << 3 | SLOT_EMPTY, /* a further WQEBB of the WQE before */
+	SLOT_NOP = 1 << 4 | SLOT_EMPTY,
+	SLOT_OP = 2,
+	SLOT_BITS = 63,
 };
+static_assert(VBN_OP_CMP_SWAP << SLOT_OP < 64, "an op fits into a slot");
+
+static force_inline bool slot_is_further(uintptr_t slot)
+{
+	return (slot & SLOT_FURTHER) == SLOT_FURTHER;
+}
+
+/* Of a buf that goes back to the caller. */
+static force_inline uintptr_t slot_event(struct vbn_buf *buf, enum vbn_op op)
+{
+	return (uintptr_t)buf | SLOT_EVENT | (uintptr_t)op << SLOT_OP;
+}
 
 /* Indices count WQEBBs (64 bytes) and wrap at 2^16 as the device's do; a ring has at most 2^15, so
  * differences are exact. */

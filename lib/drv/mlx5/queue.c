@@ -293,7 +293,7 @@ void vbn__mlx5_queue_free(struct vbn_queue *queue)
 		uintptr_t slot = sq->slots[sq->tail & sq->mask];
 		struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
 
-		if (slot & (SLOT_EMPTY | SLOT_FURTHER | SLOT_NOP))
+		if (slot & SLOT_EMPTY)
 			continue;
 		vbn__buf_debug_done(buf);
 		vbn_buf_free(&buf, 1);

@@ -109,7 +109,7 @@ static force_inline void sq_advance(struct mlx5_queue *mq, uint32_t n_segments, 
 
 	sq->slots[sq->head & sq->mask] = slot;
 	for (uint16_t i = 1; i < n; i++)
-		sq->slots[(uint16_t)(sq->head + i) & sq->mask] = SLOT_EMPTY | SLOT_FURTHER;
+		sq->slots[(uint16_t)(sq->head + i) & sq->mask] = SLOT_FURTHER;
 	sq->last = sq->head;
 	sq->head = (uint16_t)(sq->head + n);
 	sq->since_signal = (uint16_t)(sq->since_signal + n);

@@ -7,33 +7,31 @@
  * is about to send more does that sooner, and its next flush asks for the completion. */
 enum { IDLE_POLLS = 32 };
 
-static enum vbn_op wqe_op(const struct sq *sq, uint16_t index)
+/* The event of a slot that wants one: every field but the padding is written. */
+static force_inline void event_fill(struct mlx5_queue *mq, uintptr_t slot, struct vbn_buf *buf,
+	enum vbn_status status, struct vbn_event *event)
 {
-	const struct mlx5_wqe_ctrl_seg *ctrl = sq_wqebb(sq, index);
+	const uint8_t flags = buf->flags;
 
-	switch (from_be32(ctrl->opmod_idx_opcode) & 0xff) {
-	case MLX5_OPCODE_RDMA_WRITE:
-	case MLX5_OPCODE_RDMA_WRITE_IMM: return VBN_OP_WRITE;
-	case MLX5_OPCODE_RDMA_READ: return VBN_OP_READ;
-	case MLX5_OPCODE_ATOMIC_FA: return VBN_OP_FETCH_ADD;
-	case MLX5_OPCODE_ATOMIC_CS: return VBN_OP_CMP_SWAP;
-	default: return VBN_OP_SEND;
+	event->queue = &mq->queue;
+	event->buf = buf;
+	event->cookie = NULL;
+	event->len = unlikely(flags & VBN_BUF_CHAIN) ? (uint32_t)vbn_buf_total(buf) : buf->len;
+	event->imm = 0;
+	event->op = (uint8_t)((slot & SLOT_BITS) >> SLOT_OP);
+	event->status = (uint8_t)status;
+	event->has_imm = 0;
+	if (flags & VBN_BUF_COOKIE) {
+		event->cookie = buf->cookie;
+		buf->flags = (uint8_t)(flags & ~VBN_BUF_COOKIE);
 	}
 }
 
-static force_inline void event_fill(struct mlx5_queue *mq, uint16_t index, struct vbn_buf *buf,
-	enum vbn_status status, struct vbn_event *event)
+/* A chain, or a buf of another pool: home by the general way. */
+static cold void free_foreign(struct vbn_buf *buf)
 {
-	*event = (struct vbn_event){
-		.queue = &mq->queue,
-		.buf = buf,
-		.cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL,
-		.len = unlikely(buf->flags & VBN_BUF_CHAIN) ? (uint32_t)vbn_buf_total(buf)
-							    : buf->len,
-		.op = (uint8_t)wqe_op(&mq->sq, index),
-		.status = (uint8_t)status,
-	};
-	buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
+	vbn__buf_debug_done(buf);
+	vbn_buf_free(&buf, 1);
 }
 
 /* Releases the slots before `end` that have not been: bufs go home, or back to the caller by
@@ -43,30 +41,31 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 	struct vbn_event *events, int n)
 {
 	struct sq *sq = &mq->sq;
+	const uintptr_t *const slots = sq->slots;
+	const uint32_t mask = sq->mask;
 	struct pool_homecoming home = pool_open(sq->pool);
+	struct vbn_event *event = events, *const events_end = events + n;
 	uint16_t tail = sq->tail;
 	unsigned int skipped = 0, messages;
-	int got = 0;
 
 	for (; tail != end; tail++) {
-		uintptr_t slot = sq->slots[tail & sq->mask];
+		const uintptr_t slot = slots[tail & mask];
 		struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
 
 		if (likely(!(slot & SLOT_BITS))) {
 			vbn__buf_debug_done(buf);
 			pool_take_home(&home, buf);
 		} else if (slot & SLOT_EVENT) {
-			if (got == n)
+			if (event == events_end)
 				break;
 			vbn__buf_debug_done(buf);
-			event_fill(mq, tail, buf, status, &events[got++]);
-		} else if (slot & SLOT_FOREIGN) {
-			pool_close(&home);
-			vbn__buf_debug_done(buf);
-			vbn_buf_free(&buf, 1);
-			home = pool_open(sq->pool);
+			event_fill(mq, slot, buf, status, event++);
+		} else if (slot & SLOT_EMPTY) {
+			skipped += (slot & (SLOT_FURTHER | SLOT_NOP)) != SLOT_EMPTY;
 		} else {
-			skipped += (slot & (SLOT_FURTHER | SLOT_NOP)) != 0;
+			pool_close(&home);
+			free_foreign(buf);
+			home = pool_open(sq->pool);
 		}
 	}
 	pool_close(&home);
@@ -76,7 +75,7 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 	else
 		count_add(&mq->queue.stats.tx_flushed, messages);
 	sq->tail = tail;
-	return got;
+	return (int)(event - events);
 }
 
 fast_path int vbn__sq_release(struct mlx5_queue *mq, uint16_t end, enum vbn_status status,
@@ -89,7 +88,7 @@ fast_path int vbn__sq_release(struct mlx5_queue *mq, uint16_t end, enum vbn_stat
 static force_inline void completed(struct sq *sq, uint16_t index)
 {
 	index++;
-	while (unlikely(index != sq->head && sq->slots[index & sq->mask] & SLOT_FURTHER))
+	while (unlikely(index != sq->head && slot_is_further(sq->slots[index & sq->mask])))
 		index++;
 	sq->done = index;
 }
@@ -105,37 +104,34 @@ cold void vbn__sq_nop(struct mlx5_queue *mq)
 
 	ctrl_write(sq_wqebb(sq, sq->head), be32(idx_opcode(sq->head, MLX5_OPCODE_NOP)),
 		be32(sq->qpn_shifted | 1), 0);
-	sq->slots[sq->head & sq->mask] = SLOT_EMPTY | SLOT_NOP;
+	sq->slots[sq->head & sq->mask] = SLOT_NOP;
 	sq->last = sq->head++;
 	sq_signal_last(mq);
 	count_add(&mq->queue.stats.tx_nops, 1);
 	vbn__sq_flush(&mq->queue);
 }
 
-/* Of a queue that has its CQ to itself. */
+/* Of a queue that has its CQ to itself. Of all that has completed only the newest entry is read. */
 fast_path int vbn__sq_reap(struct mlx5_queue *mq, struct vbn_event *events, int n)
 {
 	struct sq *sq = &mq->sq;
 	struct cq *cq = &mq->own_send_cq;
-	uint32_t index = cq->index;
+	uint32_t index = cq_run_end(cq, CQE_IS(MLX5_CQE_REQ));
 	const struct mlx5_cqe64 *cqe;
-	uint16_t newest = 0;
 	uint8_t seen;
 
-	while ((seen = cq_look(cq, index, &cqe)) == CQE_IS(MLX5_CQE_REQ)) {
-		newest = from_be16(cqe->wqe_counter);
-		index++;
-	}
 	if (likely(index != cq->index)) {
+		cq_look(cq, index - 1, &cqe);
 		sq->pending = (uint16_t)(sq->pending - (index - cq->index));
-		completed(sq, newest);
+		completed(sq, from_be16(cqe->wqe_counter));
 		cq_consume(cq, index);
 		sq->idle_polls = 0;
 	} else if (unlikely(sq_tail_is_idle(sq)) && ++sq->idle_polls >= IDLE_POLLS) {
 		sq->idle_polls = 0;
 		vbn__sq_nop(mq);
 	}
-	if (unlikely(!cqe_absent(seen)))
+	seen = cq_look(cq, index, &cqe);
+	if (unlikely(!cqe_absent(seen) && seen != CQE_IS(MLX5_CQE_REQ)))
 		vbn__mlx5_failed(mq, true, cqe);
 	return release(mq, sq->done, VBN_OK, events, n);
 }

@@ -102,7 +102,7 @@ static force_inline int copy(struct mlx5_queue *mq, const unsigned int kind, con
 	memcpy(wqe + 16 * k, &header, sizeof(header));
 	copy_few(wqe + 16 * k + sizeof(header), data, len);
 	sq->slots[at] = SLOT_EMPTY;
-	sq->slots[at + 1] = SLOT_EMPTY | SLOT_FURTHER; /* written anew where it is the next WQE's */
+	sq->slots[at + 1] = SLOT_FURTHER; /* written anew where it is the next WQE's */
 	sq->last = sq->head;
 	sq->head = (uint16_t)(sq->head + n);
 	sq->since_signal = (uint16_t)(sq->since_signal + n);

@@ -64,7 +64,7 @@ static uint32_t gather_count(const struct vbn_buf *buf)
 static uintptr_t slot_of(const struct sq *sq, unsigned int kind, struct vbn_buf *buf)
 {
 	if (kind & K_READ || buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))
-		return (uintptr_t)buf | SLOT_EVENT;
+		return slot_event(buf, kind_op(kind));
 	return (uintptr_t)buf | (buf_word(buf) != sq->plain_word ? SLOT_FOREIGN : 0);
 }
 

@@ -31,6 +31,16 @@ static force_inline uint8_t kind_opcode(const unsigned int kind)
 	return kind & K_IMM ? MLX5_OPCODE_SEND_IMM : MLX5_OPCODE_SEND;
 }
 
+/* What its event says. */
+static force_inline enum vbn_op kind_op(const unsigned int kind)
+{
+	if (kind & K_ATOMIC)
+		return kind & K_COMPARE ? VBN_OP_CMP_SWAP : VBN_OP_FETCH_ADD;
+	if (kind & K_READ)
+		return VBN_OP_READ;
+	return kind & K_REMOTE ? VBN_OP_WRITE : VBN_OP_SEND;
+}
+
 /* Segments before the data. */
 static force_inline uint32_t kind_head(const unsigned int kind)
 {
@@ -92,10 +102,10 @@ static force_inline int stage_plain(
 
 			peer_write(wqe + 16, buf->peer[0]);
 			data = sq_wqebb(sq, second);
-			sq->slots[second & sq->mask] = SLOT_EMPTY | SLOT_FURTHER;
+			sq->slots[second & sq->mask] = SLOT_FURTHER;
 		}
 		data_write(data, len, lkey, buf->data);
-		slots[i * bb] = (uintptr_t)buf | (kind & K_READ ? SLOT_EVENT : 0);
+		slots[i * bb] = kind & K_READ ? slot_event(buf, kind_op(kind)) : (uintptr_t)buf;
 		vbn__buf_debug_sent(buf);
 		bytes += len;
 	}
