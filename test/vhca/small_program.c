@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GID_INDEX = 3, MESSAGES = 200, BYTES = 300, DEPTH = 16 };
+enum { GID_INDEX = 3, MESSAGES = 200, BYTES = 300, INLINE = 32, DEPTH = 16 };
 
 static void demand(int holds, const char *what)
 {
@@ -27,7 +27,8 @@ static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 		.cap = {.max_send_wr = DEPTH,
 			.max_recv_wr = DEPTH,
 			.max_send_sge = 1,
-			.max_recv_sge = 1}};
+			.max_recv_sge = 1,
+			.max_inline_data = INLINE}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 
 	demand(qp != NULL, "ibv_create_qp");
@@ -77,16 +78,20 @@ static void wait_both(struct ibv_cq *cq)
 	}
 }
 
+/* Of the short ones some are inline, and what is received comes in the CQE: libmlx5 copies them by
+ * memcpy(), which ThreadSanitizer sees. It then took the device for a thread that races with it. */
 static void send_one(struct ibv_qp *from, struct ibv_qp *to, struct ibv_mr *mr, uint8_t seed)
 {
+	uint32_t length = seed & 1 ? INLINE : BYTES;
 	uint8_t *memory = mr->addr;
-	struct ibv_sge out = {(uintptr_t)memory, BYTES, mr->lkey},
+	struct ibv_sge out = {(uintptr_t)memory, length, mr->lkey},
 		       in = {(uintptr_t)memory + BYTES, BYTES, mr->lkey};
 	struct ibv_recv_wr recv = {.sg_list = &in, .num_sge = 1}, *bad_recv;
 	struct ibv_send_wr send = {.sg_list = &out,
 				   .num_sge = 1,
 				   .opcode = IBV_WR_SEND,
-				   .send_flags = IBV_SEND_SIGNALED},
+				   .send_flags = IBV_SEND_SIGNALED |
+					   (seed & 2 && length == INLINE ? IBV_SEND_INLINE : 0)},
 			   *bad;
 
 	memset(memory, seed, BYTES);
@@ -94,7 +99,7 @@ static void send_one(struct ibv_qp *from, struct ibv_qp *to, struct ibv_mr *mr, 
 	demand(!ibv_post_recv(to, &recv, &bad_recv), "ibv_post_recv");
 	demand(!ibv_post_send(from, &send, &bad), "ibv_post_send");
 	wait_both(from->send_cq);
-	demand(!memcmp(memory, memory + BYTES, BYTES), "the data");
+	demand(!memcmp(memory, memory + BYTES, length), "the data");
 }
 
 int main(void)
