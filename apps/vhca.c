@@ -34,7 +34,7 @@ static const struct option options[] = {
 	{"fault", "SPEC", VALUE_TEXT, VALUE(fault), 0, 0, NULL,
 		"misbehave; a comma list of those below"},
 	{"seed", "N", VALUE_COUNT, VALUE(seed), 0, INT64_MAX, NULL,
-		"of whatever is random, so that it repeats (1)"},
+		"of whatever is random; what that hits depends on the\ntiming of processes, too (1)"},
 	{"trace", "FILE", VALUE_TEXT, VALUE(trace), 0, 0, NULL,
 		"commands, doorbells, WQEs and CQEs, a line for each; %p\nin FILE is the process's number"},
 	{"pcap", "FILE", VALUE_TEXT, VALUE(pcap), 0, 0, NULL,
@@ -71,6 +71,9 @@ static const struct command command = {
 		"\n"
 		"VHCA_DEVICES, VHCA_ADDRESS, VHCA_WIRE, ... in the environment are the same as the options, which\n"
 		"go before them; a bad value is a bad option. The emulator goes first in LD_PRELOAD and leaves the rest of it.\n"
+		"\n"
+		"not there, and refused: rdma_cm (perftest's -R, rping), XRC, memory windows, multicast, raw packets,\n"
+		"flow rules and matchers, device memory, DevX.\n"
 		"\n"
 		"exit status: the command's; 2 usage; 3 the emulator is not to be found; 126 the command cannot be\n"
 		"run on it (not executable, set-id, file capabilities, static); 127 there is no such command.\n",
