@@ -188,7 +188,7 @@ static void add_counters(struct vhca_text *text, const struct vhca_counters *cou
 	vhca_text_add(text, ",\"counters\":{");
 #define ADD_COUNTER(name_)                                        \
 	vhca_text_add(text, "%s\"" #name_ "\":%llu", comma(text), \
-		(unsigned long long)load_once(&counters->name_));
+		(unsigned long long)vhca_counter_shown(#name_, load_once(&counters->name_)));
 	VHCA_PORT_COUNTERS(ADD_COUNTER)
 	VHCA_HW_COUNTERS(ADD_COUNTER)
 #undef ADD_COUNTER

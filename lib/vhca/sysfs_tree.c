@@ -179,14 +179,13 @@ static uint64_t counter_of(const struct vhca_place *place, size_t offset)
 	return value;
 }
 
-/* Those of data are of octets, and shown as words of four. */
 #define READ_COUNTER(name_)                                                                 \
 	static size_t read_##name_(const struct vhca_place *place, char *text, size_t size) \
 	{                                                                                   \
 		uint64_t value = counter_of(place, offsetof(struct vhca_counters, name_));  \
                                                                                             \
 		return put(text, size, "%llu\n",                                            \
-			(unsigned long long)(strstr(#name_, "_data") ? value / 4 : value)); \
+			(unsigned long long)vhca_counter_shown(#name_, value));             \
 	}
 VHCA_PORT_COUNTERS(READ_COUNTER)
 VHCA_HW_COUNTERS(READ_COUNTER)

@@ -125,7 +125,7 @@ void vhca_link_of(int gbit, uint8_t *width, uint8_t *speed, const char **text);
 
 /* ---- counters: the kernel's names; sysfs shows them, the device side adds to them ---- */
 
-/* Of ports/1/counters. The data counters are of octets; sysfs shows words of four. */
+/* Of ports/1/counters. The data counters are of octets, and shown as words of four. */
 #define VHCA_PORT_COUNTERS(X)              \
 	X(excessive_buffer_overrun_errors) \
 	X(link_downed)                     \
@@ -177,6 +177,12 @@ struct vhca_counters {
 	VHCA_HW_COUNTERS(VHCA_COUNTER)
 #undef VHCA_COUNTER
 };
+
+/* What people and programs are told of a counter. */
+static inline uint64_t vhca_counter_shown(const char *name, uint64_t value)
+{
+	return strstr(name, "_data") ? value / 4 : value;
+}
 
 /* ---- device.c ---- */
 

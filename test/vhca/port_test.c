@@ -276,6 +276,25 @@ static void test_changes_under_traffic(void **state)
 
 /* ---- status ---- */
 
+/* The data counters were in bytes here, and there under the same name in words of four. */
+static void expect_counter_as_in_sysfs(const char *answer, const char *name)
+{
+	unsigned long long told, shown;
+	char text[128];
+	FILE *file;
+
+	snprintf(text, sizeof(text), "\"%s\":", name);
+	assert_non_null(strstr(answer, text));
+	told = strtoull(strstr(answer, text) + strlen(text), NULL, 10);
+	snprintf(text, sizeof(text), "/sys/class/infiniband/mlx5_0/ports/1/counters/%s", name);
+	file = fopen(text, "re");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%llu", &shown), 1);
+	fclose(file);
+	assert_true(told > 0);
+	assert_int_equal(told, shown);
+}
+
 static void test_status_says_what_there_is(void **state)
 {
 	static char answer[1 << 16];
@@ -294,7 +313,8 @@ static void test_status_says_what_there_is(void **state)
 	assert_non_null(strstr(answer, wanted));
 	snprintf(wanted, sizeof(wanted), "{\"key\":%u,", pair.a.mr->lkey);
 	assert_non_null(strstr(answer, wanted));
-	assert_non_null(strstr(answer, "\"port_xmit_data\":"));
+	expect_counter_as_in_sysfs(answer, "port_xmit_data");
+	expect_counter_as_in_sysfs(answer, "port_xmit_packets");
 	pair_close(&pair);
 }
 
