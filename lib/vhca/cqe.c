@@ -24,12 +24,22 @@ struct body {
 
 static void overrun(struct vhca_cq *cq, struct vhca_qp *qp)
 {
-	bool fails = vhca_rule_cq_overrun(cq, qp);
-
+	vhca_rule_cq_overrun(cq, qp);
 	cq->dead = true;
 	vhca_event_async(&cq->async, IBV_EVENT_CQ_ERR);
-	if (fails && qp)
-		vhca_qp_fail(qp);
+}
+
+/* A completion is lost, and with it its queue pair: at the end of the sweep, as whoever completes
+ * something here is in the middle of its queues. */
+static cold bool no_room(struct vhca_cq *cq, struct vhca_qp *qp)
+{
+	if (!cq->dead)
+		overrun(cq, qp);
+	if (qp && qp->state != IBV_QPS_ERR) {
+		vhca_list_remove(&qp->in_unreported);
+		vhca_list_add(&qp->tables->unreported, &qp->in_unreported);
+	}
+	return false;
 }
 
 /* The consumer index is read only when the ring looks full by the one read before. */
@@ -38,15 +48,11 @@ static bool has_room(struct vhca_cq *cq, struct vhca_qp *qp)
 	uint32_t pi = cq->pi + cq->held;
 
 	if (likely(pi - cq->ci <= cq->mask))
-		return !cq->dead;
+		return likely(!cq->dead) || no_room(cq, qp);
 	cq->ci = pi - ((pi - vhca_record_read(&cq->db[0])) & 0xffffff);
 	if (likely(pi - cq->ci <= cq->mask))
-		return !cq->dead;
-	if (cq->ignore_overrun)
-		return true;
-	if (!cq->dead)
-		overrun(cq, qp);
-	return false;
+		return likely(!cq->dead) || no_room(cq, qp);
+	return cq->ignore_overrun || no_room(cq, qp);
 }
 
 /* ---- events ---- */

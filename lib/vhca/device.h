@@ -256,7 +256,7 @@ struct vhca_qp {
 	uint64_t deadline; /* clock_cycles(); 0: not waiting */
 	uint8_t rnr_tries, transport_tries;
 	uint8_t copies; /* that have left of the WQE in hand, which a fault doubles */
-	struct vhca_link in_active, in_waiting, in_errored, on_page;
+	struct vhca_link in_active, in_waiting, in_errored, in_unreported, on_page;
 	/* what the program set */
 	struct ibv_qp_attr set;
 	uint32_t sgid_index;
@@ -288,11 +288,12 @@ struct vhca_tables {
 	uint8_t *variant; /* by key index: the low byte of the last key */
 	uint32_t next_pdn;
 	struct vhca_link pages;
-	struct vhca_link active;    /* QPs with send WQEs to execute or flush */
-	struct vhca_link waiting;   /* QPs with a deadline */
-	struct vhca_link errored;   /* QPs whose receive WQEs are flushed as they are posted */
-	struct vhca_link sessions;  /* CQs with a compression session to end */
-	struct vhca_link moderated; /* armed CQs with an event deadline */
+	struct vhca_link active;     /* QPs with send WQEs to execute or flush */
+	struct vhca_link waiting;    /* QPs with a deadline */
+	struct vhca_link errored;    /* QPs whose receive WQEs are flushed as they are posted */
+	struct vhca_link unreported; /* QPs to fail: a completion found no place in its CQ */
+	struct vhca_link sessions;   /* CQs with a compression session to end */
+	struct vhca_link moderated;  /* armed CQs with an event deadline */
 	struct vhca_late *late, **last_late; /* CQEs that have not come yet */
 	uint64_t chance;
 };
@@ -416,6 +417,8 @@ void vhca_qp_destroy(struct vhca_qp *qp);
 
 /* To ERR, from wherever: what is posted is flushed. The engine does the flushing. */
 void vhca_qp_fail(struct vhca_qp *qp);
+/* Those that have lost a completion. */
+void vhca_qps_fail_unreported(struct vhca_tables *tables);
 /* A send WQE has failed. RC fails with it; of UC and UD the send queue does, which is SQE. */
 void vhca_qp_fail_send(struct vhca_qp *qp);
 /* In SQD something has come to its end: if it was the last that had begun, the program hears of it. */

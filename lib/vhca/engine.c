@@ -261,6 +261,8 @@ static unsigned int sweep_device(struct vhca_device *device)
 		n += device->wire->ops->poll(device->wire);
 	if (unlikely(!vhca_list_empty(&device->tables->sessions)))
 		vhca_sessions_end(device->tables);
+	if (unlikely(!vhca_list_empty(&device->tables->unreported)))
+		vhca_qps_fail_unreported(device->tables);
 	return n;
 }
 

@@ -65,6 +65,7 @@ int vhca_tables_create(struct vhca_device *device)
 	vhca_list_init(&tables->active);
 	vhca_list_init(&tables->waiting);
 	vhca_list_init(&tables->errored);
+	vhca_list_init(&tables->unreported);
 	vhca_list_init(&tables->sessions);
 	vhca_list_init(&tables->moderated);
 	device->tables = tables;

@@ -105,6 +105,7 @@ static void qp_init(struct vhca_qp *qp, const struct vhca_qp_attr *attr, struct 
 	vhca_list_init(&qp->in_active);
 	vhca_list_init(&qp->in_waiting);
 	vhca_list_init(&qp->in_errored);
+	vhca_list_init(&qp->in_unreported);
 	vhca_list_add(&page->qps, &qp->on_page);
 }
 
@@ -142,6 +143,7 @@ static void qp_quiet(struct vhca_qp *qp)
 	vhca_qp_deactivate(qp);
 	vhca_list_remove(&qp->in_errored);
 	vhca_flow_end(qp);
+	vhca_list_remove(&qp->in_unreported);
 }
 
 void vhca_qp_destroy(struct vhca_qp *qp)
@@ -336,6 +338,19 @@ void vhca_qp_fail(struct vhca_qp *qp)
 		vhca_list_add(&vhca_tables_of(&qp->object)->errored, &qp->in_errored);
 	if (qp->srq)
 		vhca_event_async(&qp->async, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+void vhca_qps_fail_unreported(struct vhca_tables *tables)
+{
+	while (!vhca_list_empty(&tables->unreported)) {
+		struct vhca_qp *qp =
+			container_of(tables->unreported.next, struct vhca_qp, in_unreported);
+
+		vhca_list_remove(&qp->in_unreported);
+		if (qp->state != IBV_QPS_ERR)
+			vhca_event_async(&qp->async, IBV_EVENT_QP_FATAL);
+		vhca_qp_fail(qp);
+	}
 }
 
 void vhca_qp_fail_send(struct vhca_qp *qp)

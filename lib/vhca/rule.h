@@ -228,7 +228,7 @@ void vhca_rule_receive_record(struct vhca_qp *qp, uint32_t record);
 void vhca_rule_srq_record(struct vhca_qp *qp, uint32_t record);
 void vhca_rule_srq_link(struct vhca_qp *qp, uint16_t index, uint16_t next);
 /* True where the overrun is to be an error. */
-bool vhca_rule_cq_overrun(struct vhca_cq *cq, struct vhca_qp *qp);
+void vhca_rule_cq_overrun(struct vhca_cq *cq, struct vhca_qp *qp);
 /* Looks for records whose doorbell never came; engine thread, about once a second. */
 void vhca_rules_watch(struct vhca_device *device);
 /* Behind the last device. */

@@ -109,15 +109,16 @@ void vhca_rule_srq_link(struct vhca_qp *qp, uint16_t index, uint16_t next)
 		vhca_qp_fail(qp);
 }
 
-bool vhca_rule_cq_overrun(struct vhca_cq *cq, struct vhca_qp *qp)
+void vhca_rule_cq_overrun(struct vhca_cq *cq, struct vhca_qp *qp)
 {
 	uint32_t record = vhca_record_read(&cq->db[0]), other = __builtin_bswap32(record);
 
 	if (other <= 0xffffff && ((cq->pi - other) & 0xffffff) <= cq->mask)
-		return vhca_rule_report(
+		vhca_rule_report(
 			VHCA_RULE_RECORD_ORDER, qp, cq->pi, "consumer index", record, other);
-	return vhca_rule_report(
-		VHCA_RULE_CQ_OVERRUN, qp, cq->pi, "consumer index", cq->ci, cq->pi - cq->mask);
+	else
+		vhca_rule_report(VHCA_RULE_CQ_OVERRUN, qp, cq->pi, "consumer index", cq->ci,
+			cq->pi - cq->mask);
 }
 
 /* ---- doorbells of send queues ---- */

@@ -377,7 +377,8 @@ static void modify_to_error_flushes(void **state)
 	pair_close(&pair);
 }
 
-/* A CQ that nobody polls fills up; the next completion is lost and the CQ is dead. */
+/* A CQ that nobody polls fills up; the next completion is lost, the CQ is dead, and the QP with it. It
+ * stayed in RTS: what was posted from then on vanished. */
 static void cq_overrun(void **state)
 {
 	struct pair_conf conf = {.cq_depth = 15};
@@ -390,6 +391,8 @@ static void cq_overrun(void **state)
 		post_send(&pair.a, i, IBV_WR_SEND, i < 16 ? 0 : IBV_SEND_SIGNALED, 0, 8, NULL, 0);
 	}
 	expect_async(pair.context, IBV_EVENT_CQ_ERR);
+	expect_async(pair.context, IBV_EVENT_QP_FATAL);
+	assert_int_equal(qp_state(pair.b.qp), IBV_QPS_ERR);
 	pair_close(&pair);
 }
 

@@ -633,7 +633,7 @@ static bool cq_error_event(struct bench *bench)
 	return event.event_type == IBV_EVENT_CQ_ERR;
 }
 
-/* 17 CQEs for 16 slots: the CQ is dead, and by `error` the QP too. */
+/* 17 CQEs for 16 slots: the CQ is dead, and the QP with it. */
 static int cq_overrun(void)
 {
 	struct bench bench;
@@ -750,7 +750,7 @@ static struct rule_case cases[] = {
 	UNDEFINED(doorbell_record, DOORBELL_RECORD, FINE, FLUSHED),
 	UNDEFINED(record_doorbell, RECORD_DOORBELL, FINE, FLUSHED),
 	UNDEFINED(send_state, SEND_STATE, FINE, FLUSHED),
-	UNDEFINED(cq_overrun, CQ_OVERRUN, STATE + IBV_QPS_RTS, STATE + IBV_QPS_ERR),
+	UNDEFINED(cq_overrun, CQ_OVERRUN, STATE + IBV_QPS_ERR, STATE + IBV_QPS_ERR),
 	UNDEFINED(arm_doorbell, ARM_DOORBELL, FINE, QP_ERROR),
 	SOFT(arm_sequence, ARM_SEQUENCE),
 };
