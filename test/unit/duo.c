@@ -11,6 +11,19 @@ extern const char *vhca_present(void);
 
 struct duo duo;
 
+/* Another driver that must do the same: VBN_TEST_DEVICE=verbs:mlx5_0. */
+static const char *device(void)
+{
+	const char *asked = getenv("VBN_TEST_DEVICE");
+
+	return asked ? asked : "mlx5:mlx5_0";
+}
+
+bool duo_is_direct(void)
+{
+	return !strncmp(device(), "mlx5:", 5);
+}
+
 int duo_open(void **state)
 {
 	(void)state;
@@ -19,7 +32,7 @@ int duo_open(void **state)
 	assert_int_equal(vbn_init(NULL, NULL), 0);
 	unit_catch_log();
 	assert_int_equal(vbn_worker_attach(&(struct vbn_worker_conf){0}, &duo.worker), 0);
-	assert_int_equal(vbn_port_open("mlx5:mlx5_0", NULL, &duo.port), 0);
+	assert_int_equal(vbn_port_open(device(), NULL, &duo.port), 0);
 	assert_int_equal(
 		vbn_pool_create(&(struct vbn_pool_conf){.n_bufs = DUO_BUFS, .data_size = DUO_DATA},
 			&duo.pool),

@@ -31,6 +31,9 @@ struct duo {
 };
 extern struct duo duo;
 
+/* Whether the driver is mlx5, or VBN_TEST_DEVICE names one by plain verbs. */
+bool duo_is_direct(void);
+
 /* cmocka's set-up and tear-down. */
 int duo_open(void **state);
 int duo_close(void **state);

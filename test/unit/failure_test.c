@@ -73,9 +73,11 @@ static void test_every_syndrome(void **state)
 		duo_connect(&conf);
 		expect_failure(syndromes[i].status);
 		snprintf(words, sizeof(words), "(syndrome %#x", syndromes[i].code);
-		assert_has(vbn_queue_error(duo.a), words);
+		if (duo_is_direct())
+			assert_has(vbn_queue_error(duo.a), words);
 		assert_has(vbn_queue_error(duo.a), vbn_status_text(syndromes[i].status));
-		assert_has(vbn_queue_error(duo.a), "for WQE 2 (SEND, 2 segments, 20 bytes at");
+		assert_has(vbn_queue_error(duo.a), "for WQE 2 (SEND, ");
+		assert_has(vbn_queue_error(duo.a), " segments, 20 bytes at");
 		assert_int_equal(vbn_send_inline(duo.a, "x", 1), -EPIPE);
 		duo_disconnect();
 	}
@@ -122,21 +124,25 @@ static void refused_remotely(enum duo_kind kind)
 	duo_connect(&conf);
 	assert_int_equal(vbn_read_one(duo.a, duo_buf(0, 100), beyond), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_READ, 3 segments, 100 bytes at");
+	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_READ, ");
+	assert_has(vbn_queue_error(duo.a), " segments, 100 bytes at");
 	expect_returned(duo.a, VBN_OP_READ, VBN_REMOTE_ACCESS);
 	meet_again();
 	assert_int_equal(vbn_write_imm_one(duo.a, duo_buf(0, 100), beyond, 1), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE_IMM, 3 segments, 100 bytes at");
+	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE_IMM, ");
+	assert_has(vbn_queue_error(duo.a), " segments, 100 bytes at");
 	meet_again();
 	assert_int_equal(vbn_fetch_add_one(duo.a, duo_buf(0, 8), beyond, 1), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(ATOMIC_FA, 4 segments, 8 bytes at");
+	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(ATOMIC_FA, ");
+	assert_has(vbn_queue_error(duo.a), " segments, 8 bytes at");
 	expect_returned(duo.a, VBN_OP_FETCH_ADD, VBN_REMOTE_ACCESS);
 	meet_again();
 	assert_int_equal(vbn_cmp_swap_one(duo.a, duo_buf(0, 8), odd, 1, 2), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_INVALID, "(ATOMIC_CS, 4 segments, 8 bytes at");
+	expect_failed(duo.a, VBN_REMOTE_INVALID, "(ATOMIC_CS, ");
+	assert_has(vbn_queue_error(duo.a), " segments, 8 bytes at");
 	expect_returned(duo.a, VBN_OP_CMP_SWAP, VBN_REMOTE_INVALID);
 	meet_again();
 }
@@ -502,7 +508,6 @@ int main(void)
 		test(test_refused_remotely),
 		test(test_refused_remotely_shared),
 		test(test_refused_remotely_srq),
-		test(test_local_protection),
 		test(test_longer_than_a_receive),
 		test(test_receiver_not_ready),
 		test(test_peer_gone),
@@ -511,10 +516,18 @@ int main(void)
 		test(test_others_go_on),
 		test(test_port_flap),
 		test(test_gid_moves),
-		test(test_cq_error),
-		test(test_device_fatal),
 	};
+	const struct CMUnitTest direct_tests[] = {
+		/* The driver's own rings are tampered with. */
+		test(test_local_protection),
+		test(test_cq_error),
+	};
+	const struct CMUnitTest last_tests[] = {test(test_device_fatal)};
+	int failed;
 
 	set_faults(); /* before the device is looked for, which reads them */
-	return cmocka_run_group_tests_name("failure", tests, NULL, NULL);
+	failed = cmocka_run_group_tests_name("failure", tests, NULL, NULL);
+	if (duo_is_direct())
+		failed += cmocka_run_group_tests_name("failure", direct_tests, NULL, NULL);
+	return failed + cmocka_run_group_tests_name("failure", last_tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ static void test_sessions(void **state)
 {
 	(void)state;
 	for_each_decoder(decoder)
-		must_be_well(mini_check_sessions(decoder, UNIT_SHADOW ? 200000 : 2000000));
+		must_be_well(mini_check_sessions(decoder, UNIT_SHADOW ? 200000 : 1000000));
 }
 
 static void test_every_length_at_every_slot(void **state)
@@ -42,7 +42,7 @@ static void test_decoders_agree(void **state)
 {
 	(void)state;
 	print_message("this CPU's decoder: %s\n", decoders[1]->name);
-	must_be_well(mini_check_equal(decoders[0], decoders[1], UNIT_SHADOW ? 200000 : 2000000));
+	must_be_well(mini_check_equal(decoders[0], decoders[1], UNIT_SHADOW ? 200000 : 1000000));
 }
 
 /* One array, each field by hand. */

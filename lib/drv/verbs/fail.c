@@ -32,12 +32,12 @@ static const char *opcode_text(enum ibv_wr_opcode opcode)
 {
 	switch (opcode) {
 	case IBV_WR_SEND: return "SEND";
-	case IBV_WR_SEND_WITH_IMM: return "SEND_WITH_IMM";
+	case IBV_WR_SEND_WITH_IMM: return "SEND_IMM";
 	case IBV_WR_RDMA_WRITE: return "RDMA_WRITE";
-	case IBV_WR_RDMA_WRITE_WITH_IMM: return "RDMA_WRITE_WITH_IMM";
+	case IBV_WR_RDMA_WRITE_WITH_IMM: return "RDMA_WRITE_IMM";
 	case IBV_WR_RDMA_READ: return "RDMA_READ";
-	case IBV_WR_ATOMIC_FETCH_AND_ADD: return "ATOMIC_FETCH_AND_ADD";
-	case IBV_WR_ATOMIC_CMP_AND_SWP: return "ATOMIC_CMP_AND_SWP";
+	case IBV_WR_ATOMIC_FETCH_AND_ADD: return "ATOMIC_FA";
+	case IBV_WR_ATOMIC_CMP_AND_SWP: return "ATOMIC_CS";
 	default: return "unknown opcode";
 	}
 }
@@ -74,8 +74,10 @@ static void describe(struct verbs_queue *vq, const struct ibv_wc *wc)
 {
 	struct vbn_queue *queue = &vq->queue;
 	const enum vbn_status status = vq->failure.status;
-	char request[200] = "a receive", gid[48], patience[48];
+	char request[200], gid[48], patience[48];
 
+	snprintf(
+		request, sizeof(request), "a receive%s", vq->rq->free ? " of the shared ring" : "");
 	if (vq->failure.of_send)
 		describe_request(&vq->sq, vq->failure.wqe, request, sizeof(request));
 	vbn__rdma_patience(&queue->conf, status, patience, sizeof(patience));

@@ -238,7 +238,10 @@ static int group_poll(struct queue_group *base, struct vbn_event *events, int n)
 		got += poll_receives(group, cq, events + got, n - got);
 	refill_short(group);
 	got += refill_shared(group, events + got, n - got);
-	got += serve_backlog(group, events + got, n - got);
+	if (unlikely(group->backlog)) {
+		poll_sends(group, NULL, 0); /* a cause among them comes before what it flushed */
+		got += serve_backlog(group, events + got, n - got);
+	}
 	return got + poll_sends(group, events + got, n - got);
 }
 

@@ -66,7 +66,7 @@ static void ops_fill(struct verbs_queue *vq)
 	ops->write = vbn__verbs_write;
 	ops->write_imm = vbn__verbs_write_imm;
 	ops->write_inline = vbn__verbs_write_inline;
-	if (transport == VBN_UC)
+	if (transport == VBN_UC || !rdma_reads(&vq->queue.conf, &vq->peer))
 		return;
 	ops->read = vbn__verbs_read;
 	ops->fetch_add = vbn__verbs_fetch_add;
@@ -377,6 +377,7 @@ int vbn__verbs_queue_reset(struct vbn_queue *queue)
 	vq->failure = (struct verbs_failure){0};
 	vq->psn = vbn__rdma_random_psn();
 	vq->mtu = 0;
+	__atomic_store_n(&queue->news, 0, __ATOMIC_RELAXED);
 	return vbn__rdma_qp_init(port, vq->qp, &queue->conf);
 }
 
@@ -386,6 +387,9 @@ void vbn__verbs_queue_news(struct vbn_queue *queue, uint32_t news)
 
 	if (!queue->connected)
 		return;
+	vbn__verbs_reap(vq); /* what was asked for and failed says more than an event */
+	if (news == NEWS_QP && !queue->ended && rq_posted(&vq->own_rq))
+		return; /* these come back, and say why */
 	if (news & NEWS_DEVICE)
 		vbn__verbs_failed(vq, VBN_DEVICE_ERROR, "its device reports a fatal error");
 	else if (news & NEWS_CQ)
