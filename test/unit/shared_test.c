@@ -10,13 +10,14 @@ static struct mlx5_group *group(void)
 	return mlx5_queue(duo.a)->group;
 }
 
-static int count(const struct shared_cq *shared)
+/* What the driver mlx5 has; another one may have fewer or more. */
+static void must_be_cqs(const struct shared_cq *shared, int n)
 {
-	int n = 0;
+	int found = 0;
 
 	for (; shared; shared = shared->next)
-		n++;
-	return n;
+		found++;
+	assert_int_equal(found, n);
 }
 
 /* ---- many queues ---- */
@@ -89,13 +90,16 @@ static void test_many_queues(void **state)
 	make_pairs(&conf, N_QUEUES / 2);
 	for (int at = 0; at < N_QUEUES / 2; at += 50)
 		talk(at, at + 50);
-	assert_int_equal(count(group()->send_cqs), 1);
-	assert_int_equal(count(group()->recv_cqs), 1);
+	if (duo_is_direct()) {
+		must_be_cqs(group()->send_cqs, 1);
+		must_be_cqs(group()->recv_cqs, 1);
+	}
 	/* The first half goes while the others talk on; new ones take its place. */
 	destroy_pairs(0, N_QUEUES / 4);
 	talk(N_QUEUES / 4, N_QUEUES / 2);
 	duo.a = left[N_QUEUES / 2 - 1];
-	assert_int_equal(group()->send_cqs->reserved, 2 * (N_QUEUES / 4) * 8);
+	if (duo_is_direct())
+		assert_int_equal(group()->send_cqs->reserved, 2 * (N_QUEUES / 4) * 8);
 	make_pairs(&conf, N_QUEUES / 4);
 	talk(0, N_QUEUES / 4);
 	destroy_pairs(0, N_QUEUES / 2);
@@ -110,9 +114,11 @@ static void test_cqs_grow(void **state)
 	conf.tx_depth = 1024;
 	conf.rx_depth = 16;
 	make_pairs(&conf, 5);
-	assert_int_equal(count(group()->send_cqs), 2);
-	assert_int_equal(group()->send_cqs->cq.mask + 1, 8192);
-	assert_int_equal(count(group()->recv_cqs), 1);
+	if (duo_is_direct()) {
+		must_be_cqs(group()->send_cqs, 2);
+		assert_int_equal(group()->send_cqs->cq.mask + 1, 8192);
+		must_be_cqs(group()->recv_cqs, 1);
+	}
 	talk(0, 5);
 	destroy_pairs(0, 5);
 }
@@ -211,6 +217,20 @@ static uint64_t posted(void)
 	return stats.posted;
 }
 
+/* The fifth message from here is in the CQ. */
+static void wait_unread(const struct cq *cq)
+{
+	uint64_t start = clock_ns();
+	const struct mlx5_cqe64 *cqe;
+
+	do {
+		cqe = (const void *)(cq->first +
+			((size_t)((cq->index + 4) & cq->mask) << cq->log2_stride));
+		duo_patience(start);
+	} while ((cqe->op_own & 1) != ((cq->index + 4) >> cq->log2_count & 1) ||
+		cqe->op_own >> 4 != MLX5_CQE_RESP_SEND);
+}
+
 /* A queue goes with messages in the CQ that nobody has read: the ring gets its receives back, and the
  * CQ nothing that the next queue could take for its own. */
 static void test_unread_messages_go(void **state)
@@ -219,21 +239,12 @@ static void test_unread_messages_go(void **state)
 
 	(void)state;
 	for (int round = 0; round < 20; round++) {
-		const struct mlx5_cqe64 *cqe;
-		uint64_t start = clock_ns();
-		struct cq *cq;
-
 		duo_connect(&conf);
-		cq = mlx5_queue(duo.b)->recv_cq;
 		for (int i = 0; i < 5; i++)
 			assert_int_equal(vbn_send_inline(duo.a, "unread", 6), 1);
 		vbn_flush(duo.a);
-		do {
-			cqe = (const void *)(cq->first +
-				((size_t)((cq->index + 4) & cq->mask) << cq->log2_stride));
-			duo_patience(start);
-		} while ((cqe->op_own & 1) != ((cq->index + 4) >> cq->log2_count & 1) ||
-			cqe->op_own >> 4 != MLX5_CQE_RESP_SEND);
+		if (duo_is_direct())
+			wait_unread(mlx5_queue(duo.b)->recv_cq);
 		vbn_queue_destroy(duo.b);
 		vbn_queue_destroy(duo.a);
 		duo.a = duo.b = NULL;
