@@ -443,7 +443,7 @@ static void outlive(struct side *side, enum ibv_wr_opcode opcode)
 	for (; !wc.status; done += !wc.status) {
 		while (posted - done < AT_ONCE)
 			post_one(side, opcode, posted++, length);
-		if (done == BEFORE_KILL && !killed) {
+		if (done == BEFORE_KILL && killed == 0) {
 			assert_int_equal(kill(side->remote.process, SIGKILL), 0);
 			killed = now();
 		}
