@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_FAULTS = 16 };
-
 struct fault {
 	enum vhca_fault_kind kind; /* NONE: a syndrome */
 	uint8_t syndrome;
@@ -15,7 +13,7 @@ struct fault {
 
 bool vhca_fault_any, vhca_fault_rnr;
 
-static struct fault faults[MAX_FAULTS];
+static struct fault *faults;
 static size_t n_faults;
 static uint64_t n_messages, n_wqes, n_receives;
 
@@ -62,11 +60,10 @@ static bool parse_word(char *word, struct fault *fault)
 	return !strncmp(word, "syndrome=", 9) && parse_syndrome(word + 9, fault);
 }
 
-void vhca_fault_parse(const char *spec)
+static void parse_words(char *rest)
 {
-	char copy[256], *rest = copy, *word;
+	char *word;
 
-	snprintf(copy, sizeof(copy), "%s", spec);
 	while ((word = strsep(&rest, ","))) {
 		struct fault fault = {0};
 		char shown[64];
@@ -75,11 +72,11 @@ void vhca_fault_parse(const char *spec)
 			vhca_late_word(word))
 			continue;
 		snprintf(shown, sizeof(shown), "%s", word);
-		if (n_faults == MAX_FAULTS || !parse_word(word, &fault)) {
+		if (!parse_word(word, &fault)) {
 			log_warning(
 				"vhca: fault \"%s\" is ignored: it is none of msg-drop=N, msg-double=N, msg-alter=N, "
 				"syndrome=HEX@N, rnr=N, delay-cqe=TIME, torn, loss=P, reorder=P, duplicate=P, corrupt=P, delay=TIME, "
-				"port-flap=TIME and device-fatal=TIME, or one too many: correct VHCA_FAULT",
+				"port-flap=TIME and device-fatal=TIME: correct VHCA_FAULT",
 				shown);
 			continue;
 		}
@@ -87,6 +84,21 @@ void vhca_fault_parse(const char *spec)
 		vhca_fault_rnr |= fault.kind == VHCA_FAULT_RNR;
 		vhca_fault_any |= fault.kind != VHCA_FAULT_RNR;
 	}
+}
+
+void vhca_fault_parse(const char *spec)
+{
+	size_t n = 1;
+	char *copy = strdup(spec);
+
+	for (const char *c = spec; *c; c++)
+		n += *c == ',';
+	faults = calloc(n, sizeof(*faults));
+	if (faults && copy)
+		parse_words(copy);
+	else
+		log_warning("vhca: there is no memory for VHCA_FAULT: free some");
+	free(copy);
 }
 
 static bool counts(const struct vhca_message *message)

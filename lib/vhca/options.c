@@ -258,30 +258,26 @@ static const char *parse_wire(struct vhca_options *options, const char *text)
 	return NULL;
 }
 
-static const char *parse_fault(struct vhca_options *options, const char *text)
+/* A copy: the environment is the program's to change. */
+static const char *keep(const char **place, const char *text)
 {
-	if (strlen(text) >= sizeof(options->fault))
-		return "is longer than 255 characters";
-	snprintf(options->fault, sizeof(options->fault), "%s", text);
-	return NULL;
+	*place = strdup(text);
+	return *place ? NULL : "finds no memory";
 }
 
-static const char *parse_file(char path[256], const char *text)
+static const char *parse_fault(struct vhca_options *options, const char *text)
 {
-	if (strlen(text) >= 256)
-		return "is longer than 255 characters";
-	snprintf(path, 256, "%s", text);
-	return NULL;
+	return keep(&options->fault, text);
 }
 
 static const char *parse_trace(struct vhca_options *options, const char *text)
 {
-	return parse_file(options->trace, text);
+	return keep(&options->trace, text);
 }
 
 static const char *parse_pcap(struct vhca_options *options, const char *text)
 {
-	return parse_file(options->pcap, text);
+	return keep(&options->pcap, text);
 }
 
 static const struct vhca_options defaults = {
@@ -290,6 +286,9 @@ static const struct vhca_options defaults = {
 	.strict = VHCA_REPORT,
 	.doze = true,
 	.seed = 1,
+	.fault = "",
+	.trace = "",
+	.pcap = "",
 	.addresses[0].raw = {[10] = 0xff, [11] = 0xff, 127, 0, 0, 1},
 	.n_addresses = 1,
 	.wire = "udp",

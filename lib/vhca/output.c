@@ -2,6 +2,7 @@
 #include "vhca/output.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -73,7 +74,7 @@ static int open_path(struct vhca_output *output, const char *path, const void *s
 bool vhca_output_open(struct vhca_output *output, const char *path, const void *start, size_t size,
 	size_t n_magic)
 {
-	char made[512];
+	char made[PATH_MAX];
 	int error = make_path(path, made, sizeof(made))
 		? open_path(output, made, start, size, n_magic)
 		: ENAMETOOLONG;

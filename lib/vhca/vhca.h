@@ -93,9 +93,9 @@ struct vhca_options {
 	bool of_interface; /* instead: those that the interface behind the wire has */
 	struct vhca_address gateways[VHCA_MAX_GATEWAYS];
 	uint32_t n_gateways;
-	char wire[64]; /* "loopback" */
-	char fault[256];
-	char trace[256], pcap[256]; /* files; "": none */
+	char wire[64];            /* "loopback" */
+	const char *fault;        /* list of faults, of any length */
+	const char *trace, *pcap; /* files; "": none */
 };
 
 /* Parsed from VHCA_* once; a bad value is one sentence on standard error and the default. Any

@@ -163,9 +163,10 @@ class Values(CommandTest):
                 self.assertEqual(answer.out, "")
 
     def test_faults_are_the_emulators(self):
-        """Times under a millisecond were good for the command; the emulator ignored them, with a warning, and the program
-        ran without its fault."""
-        for faults in ("delay=1us,delay-cqe=100us", "port-flap=999999s,device-fatal=999999", "torn,loss=0.0,reorder=1"):
+        """Times under a millisecond and long lists were good for the command; the emulator ignored them, with a warning, and the
+        program ran without its fault."""
+        for faults in ("delay=1us,delay-cqe=100us", "port-flap=999999s,device-fatal=999999", "torn,loss=0.0,reorder=1",
+                       ",".join(f"msg-drop={i}" for i in range(1000000, 1000100))):
             answer = verbena("vhca", "--fault", faults, "--", "ibv_devinfo")
             self.status(answer, DONE)
             self.assertEqual(answer.err, "")
@@ -178,6 +179,16 @@ class Values(CommandTest):
 
 
 class Trace(CommandTest):
+    def test_a_long_name(self):
+        """One beyond 255 characters began empty, and stayed so."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, *["x" * 100] * 3, "trace")
+            os.makedirs(os.path.dirname(path))
+            answer = verbena("vhca", "--trace", path, "--", "ibv_devinfo")
+            self.status(answer, DONE)
+            self.assertEqual(answer.err, "")
+            self.assertGreater(os.path.getsize(path), 0)
+
     def test_lines_of_one_run(self):
         """Given an older trace, when a command runs elsewhere, then the file has its lines and no others."""
         with tempfile.TemporaryDirectory() as folder:

@@ -59,7 +59,7 @@ static void capture(void)
 		.msn = 1};
 
 	snprintf(path, sizeof(path), "/tmp/vhca-pcap-test.%d", getpid());
-	snprintf(options.pcap, sizeof(options.pcap), "/tmp/vhca-pcap-test.%%p");
+	options.pcap = "/tmp/vhca-pcap-test.%p";
 	unlink(path);
 	vhca_pcap_open();
 	assert_true(vhca_pcap_on);
