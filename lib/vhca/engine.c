@@ -24,6 +24,7 @@ enum {
 	SETTLE_NS = 1000 * 1000 * 1000, /* the engine may have to wait for a core */
 	SETTLE_SWEEPS = 256,
 	SETTLE_NAP_NS = 20 * 1000,
+	EXIT_NAPS = 5000,              /* for the lock */
 	YIELD_NS = 100 * 1000,         /* ... before the thread sleeps */
 	CONTENDED_SPIN_NS = 15 * 1000, /* ... where others want it: the pause between two bursts */
 	CONTENDED_NS = 60 * 1000, /* a yield that took so long: others want the core, so sleeping
@@ -576,6 +577,39 @@ int vhca_engine_start(void)
 	return error;
 }
 
+static void drain(struct vhca_device *device)
+{
+	struct vhca_wire *wire = device->wire;
+
+	if (wire && wire->ops->drain)
+		wire->ops->drain(wire);
+}
+
+static void drain_all(void)
+{
+	for (int i = 0; i < vhca_n_devices(); i++) {
+		vhca_lock(vhca_device(i));
+		drain(vhca_device(i));
+		vhca_unlock(vhca_device(i));
+	}
+}
+
+/* A program need not close its devices. It may also end in a signal's handler, within a command. */
+static __attribute__((destructor)) void drain_at_exit(void)
+{
+	for (int i = 0; load_once(&engine.users) && i < vhca_n_devices_made(); i++) {
+		pthread_mutex_t *lock = &vhca_device(i)->lock;
+		int patience = EXIT_NAPS;
+
+		while (pthread_mutex_trylock(lock) && --patience)
+			nap(SETTLE_NAP_NS);
+		if (!patience)
+			return;
+		drain(vhca_device(i));
+		pthread_mutex_unlock(lock);
+	}
+}
+
 void vhca_engine_stop(void)
 {
 	pthread_mutex_lock(&engine.lock);
@@ -584,6 +618,7 @@ void vhca_engine_stop(void)
 		vhca_doze_wake();
 		pthread_join(engine.thread, NULL);
 		vhca_doze_stop();
+		drain_all();
 	}
 	pthread_mutex_unlock(&engine.lock);
 }

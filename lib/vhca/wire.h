@@ -92,6 +92,9 @@ struct vhca_wire_ops {
 	/* Does what is due at `now`, and lowers *next to when to come again; both are
 	 * clock_cycles(). NULL: it has no timers. */
 	void (*timers)(struct vhca_wire *wire, uint64_t now, uint64_t *next);
+	/* What it holds back leaves at once: the last device closes, or the process ends. NULL: it
+	 * holds nothing back. */
+	void (*drain)(struct vhca_wire *wire);
 	/* The name and value of what it counts, from i = 0; NULL past the last. NULL: nothing. */
 	const char *(*counter)(const struct vhca_wire *wire, size_t i, uint64_t *value);
 };

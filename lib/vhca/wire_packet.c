@@ -456,6 +456,17 @@ static void timers(struct vhca_wire *wire, uint64_t now, uint64_t *next)
 	vhca_disturb_release(packet_wire(wire), now, next);
 }
 
+static void drain(struct vhca_wire *base)
+{
+	struct vhca_packet_wire *wire = packet_wire(base);
+	uint64_t next = UINT64_MAX;
+
+	if (!wire->held)
+		return;
+	vhca_disturb_release(wire, UINT64_MAX, &next);
+	wire->carrier->ops->flush(wire->carrier);
+}
+
 /* ---- life ---- */
 
 static void destroy(struct vhca_wire *base)
@@ -524,7 +535,7 @@ static const char *counter(const struct vhca_wire *base, size_t i, uint64_t *val
 
 #define OPERATIONS(name_)                                                                 \
 	.name = #name_, .create = create_##name_, .destroy = destroy, .request = request, \
-	.datagram = datagram, .poll = poll, .timers = timers, .counter = counter
+	.datagram = datagram, .poll = poll, .timers = timers, .drain = drain, .counter = counter
 
 const struct vhca_wire_ops vhca_wire_udp = {OPERATIONS(udp)};
 const struct vhca_wire_ops vhca_wire_tap = {OPERATIONS(tap)};

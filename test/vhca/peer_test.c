@@ -421,6 +421,44 @@ static void expect_retries_exceeded(struct side *side)
 	side_close(side);
 }
 
+/* The acknowledgement was held back in a process that ended meanwhile, and was lost. What is late
+ * leaves when the last device closes, or with the process. */
+static void receive_and_go(struct side *side, bool close)
+{
+	side_open(side, &patient);
+	post_receive(side, 0);
+	rendezvous(side);
+	assert_int_equal(wait_wc(side->recv_cq).status, IBV_WC_SUCCESS);
+	if (close)
+		side_close(side);
+}
+
+static void receive_and_close(struct side *side)
+{
+	receive_and_go(side, true);
+}
+
+static void receive_and_end(struct side *side)
+{
+	receive_and_go(side, false);
+}
+
+static void expect_acknowledged(struct side *side)
+{
+	side_open(side, &patient);
+	rendezvous(side);
+	post_one(side, IBV_WR_SEND, 0, 64);
+	expect_status(side, 0, IBV_WC_SUCCESS);
+	side_close(side);
+}
+
+static void that_left_when_all_is_late(void **state)
+{
+	(void)state;
+	run_two(expect_acknowledged, receive_and_close, IBV_QPT_RC, 0, "delay=20ms", false);
+	run_two(expect_acknowledged, receive_and_end, IBV_QPT_RC, 0, "delay=20ms", false);
+}
+
 static void that_left(void **state)
 {
 	(void)state;
@@ -540,6 +578,7 @@ int main(void)
 		cmocka_unit_test(that_refuses_behind_reads),
 		cmocka_unit_test(that_has_less_room),
 		cmocka_unit_test(that_left),
+		cmocka_unit_test(that_left_when_all_is_late),
 		cmocka_unit_test(that_is_killed),
 	};
 
