@@ -62,9 +62,20 @@ static void model_stop(struct modelled *one)
 	vbn__wheel_stop(&model.wheel, &one->timer);
 }
 
+/* Of any length, each number of bits as likely as any other. */
 static uint64_t random_distance(void)
 {
-	return random_number() >> (random_number() % 64);
+	const uint64_t bits = random_number() % 64;
+
+	return random_number() >> bits;
+}
+
+/* Of up to 40 bits, so that time does not soon come to its end. */
+static uint64_t random_step(void)
+{
+	const uint64_t bits = random_number() % 40;
+
+	return random_number() >> (24 + bits);
 }
 
 static uint64_t later(uint64_t distance)
@@ -89,7 +100,7 @@ static void fired(struct vbn_worker *worker, void *arg)
 	if (!model.restarts)
 		return;
 	if (random_number() % 4 == 0)
-		model_start(one, later(random_number() % 3 ? random_distance() : 0));
+		model_start(one, later(random_number() % 2 ? random_step() : random_distance()));
 	if (random_number() % 4 == 0)
 		model_stop(&model.timers[random_number() % MANY]);
 }
@@ -140,7 +151,7 @@ static void random_turns(int n)
 			else
 				model_stop(one);
 		}
-		run_at(later(random_distance() >> (random_number() % 64)));
+		run_at(later(random_step()));
 		check();
 	}
 }
@@ -157,7 +168,8 @@ static void as_a_sorted_list_would(void **state)
 			model_begin(0x9e3779b97f4a7c15 + i, starts[i]);
 			model.restarts = restarts;
 			random_turns(120);
-			assert_true(model.n_fired > 0);
+			if (starts[i] < 1ull << 60) /* time does not end there */
+				assert_true(model.n_fired > 100);
 		}
 	}
 }
