@@ -59,31 +59,60 @@ static cold void send_failed(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe
 	vbn__group_backlog(mq);
 }
 
-static force_inline int send_done(struct mlx5_group *group, struct mlx5_queue *mq,
-	const struct mlx5_cqe64 *cqe, struct vbn_event *events, int n)
+/* A completion that releases one slot is what most are where queues are many and bursts short. */
+static force_inline bool release_one(
+	struct mlx5_queue *mq, uint16_t index, struct vbn_event *events, int n, int *got)
 {
 	struct sq *sq = &mq->sq;
-	int got;
+	const uintptr_t slot = sq->slots[index & sq->mask];
+	struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
+
+	if (sq->tail != index || sq->done != (uint16_t)(index + 1))
+		return false;
+	if (!(slot & SLOT_BITS)) {
+		vbn__buf_debug_done(buf);
+		pool_push(sq->pool, buf);
+	} else if (slot & SLOT_EVENT && n) {
+		vbn__buf_debug_done(buf);
+		event_fill(mq, slot, buf, VBN_OK, events);
+		*got = 1;
+	} else {
+		return false;
+	}
+	sq->tail = sq->done;
+	count_add(&mq->queue.stats.tx_done, 1);
+	return true;
+}
+
+static force_inline int send_done(struct mlx5_group *group, struct mlx5_queue *mq, uint16_t index,
+	struct vbn_event *events, int n)
+{
+	struct sq *sq = &mq->sq;
+	int got = 0;
 
 	sq->pending--;
-	vbn__sq_completed(sq, from_be16(cqe->wqe_counter));
-	got = vbn__sq_release(mq, sq->done, VBN_OK, events, n);
-	if (unlikely(sq->tail != sq->done))
-		vbn__group_backlog(mq);
-	if (sq_tail_is_idle(sq))
+	sq_completed(sq, index);
+	if (unlikely(!release_one(mq, index, events, n, &got))) {
+		got = vbn__sq_release(mq, sq->done, VBN_OK, events, n);
+		if (unlikely(sq->tail != sq->done))
+			vbn__group_backlog(mq);
+	}
+	if (unlikely(sq_tail_is_idle(sq)))
 		note_idle(group, mq);
 	return got;
 }
 
+/* The CQ is looked at through a copy: what does not change stays in registers. */
 static fast_path int poll_sends(
 	struct mlx5_group *group, struct cq *cq, struct vbn_event *events, int n)
 {
-	uint32_t index = cq->index;
+	const struct cq ring = *cq;
+	uint32_t index = ring.index;
 	int got = 0;
 
 	for (;; index++) {
 		const struct mlx5_cqe64 *cqe;
-		const uint8_t seen = cq_look(cq, index, &cqe);
+		const uint8_t seen = cq_look(&ring, index, &cqe);
 		struct mlx5_queue *mq;
 
 		if (cqe_absent(seen))
@@ -92,11 +121,12 @@ static fast_path int poll_sends(
 		if (unlikely(!mq))
 			continue;
 		if (likely(seen == CQE_IS(MLX5_CQE_REQ) && !mq->queue.failed))
-			got += send_done(group, mq, cqe, events + got, n - got);
+			got += send_done(
+				group, mq, from_be16(cqe->wqe_counter), events + got, n - got);
 		else
 			send_failed(mq, cqe);
 	}
-	if (index != cq->index) {
+	if (index != ring.index) {
 		cq_consume(cq, index);
 		group->idle_polls = 0;
 	}
@@ -157,12 +187,13 @@ static force_inline int recv_one(struct mlx5_group *group, struct mlx5_queue *mq
 static fast_path int poll_receives(
 	struct mlx5_group *group, struct cq *cq, struct vbn_event *events, int n)
 {
-	uint32_t index = cq->index;
+	const struct cq ring = *cq;
+	uint32_t index = ring.index;
 	int got = 0;
 
 	for (; got < n; index++) {
 		const struct mlx5_cqe64 *cqe;
-		const uint8_t seen = cq_look(cq, index, &cqe);
+		const uint8_t seen = cq_look(&ring, index, &cqe);
 		struct mlx5_queue *mq;
 
 		if (cqe_absent(seen))
@@ -171,7 +202,7 @@ static fast_path int poll_receives(
 		if (likely(mq))
 			got += recv_one(group, mq, cqe, seen, &events[got]);
 	}
-	if (index != cq->index) {
+	if (index != ring.index) {
 		cq_consume(cq, index);
 		group->idle_polls = 0;
 	}

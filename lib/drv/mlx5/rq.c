@@ -105,16 +105,19 @@ static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struc
 	struct rq *rq = mq->rq;
 	struct cq *cq = &mq->own_recv_cq;
 	const uint64_t word = len_and_word(rq->pool, 0);
-	uint32_t index = cq->index;
+	const struct cq ring = *cq; /* what does not change stays in registers */
+	struct vbn_buf *const *const slots = rq->slots;
+	const uint16_t mask = rq->mask;
+	uint32_t index = ring.index;
 	uint16_t tail = rq->tail;
 	uint64_t bytes = 0;
 	int got = 0;
 
 	for (; got < n; got++) {
 		const struct mlx5_cqe64 *cqe;
-		const uint8_t seen = cq_look(cq, index, &cqe);
+		const uint8_t seen = cq_look(&ring, index, &cqe);
 		struct arrival arrival = {.op = VBN_OP_RECV};
-		struct vbn_buf *buf = rq->slots[tail & rq->mask];
+		struct vbn_buf *buf = slots[tail & mask];
 
 		if (likely(seen == CQE_IS(MLX5_CQE_RESP_SEND))) {
 			arrival.len = from_be32(cqe->byte_cnt);
@@ -128,8 +131,8 @@ static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struc
 			}
 		}
 		if (prefetch) {
-			__builtin_prefetch(cq_entry(cq, index + 4));
-			__builtin_prefetch(rq->slots[(tail + 2) & rq->mask], 1);
+			__builtin_prefetch(cq_entry(&ring, index + 4));
+			__builtin_prefetch(slots[(tail + 2) & mask], 1);
 		}
 		buf_receive(rq, buf, word, cqe, &arrival, datagrams);
 		if (events)

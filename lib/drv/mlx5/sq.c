@@ -3,66 +3,63 @@
 #include "drv/mlx5/sq_stage.h"
 
 /* Each has a form for queues that copy small bufs into the WQE. */
-STAGE_RUN(run_send, 0)
-STAGE_RUN(run_send_inlining, K_INLINING)
-STAGE_RUN(run_send_imm, K_IMM)
-STAGE_RUN(run_send_imm_inlining, K_IMM | K_INLINING)
-STAGE_RUN(run_write, K_REMOTE)
-STAGE_RUN(run_write_inlining, K_REMOTE | K_INLINING)
-STAGE_RUN(run_write_imm, K_REMOTE | K_IMM)
-STAGE_RUN(run_write_imm_inlining, K_REMOTE | K_IMM | K_INLINING)
+STAGE_RUNS(run_send, 0)
+STAGE_RUNS(run_send_inlining, K_INLINING)
+STAGE_RUNS(run_send_imm, K_IMM)
+STAGE_RUNS(run_send_imm_inlining, K_IMM | K_INLINING)
+STAGE_RUNS(run_write, K_REMOTE)
+STAGE_RUNS(run_write_inlining, K_REMOTE | K_INLINING)
+STAGE_RUNS(run_write_imm, K_REMOTE | K_IMM)
+STAGE_RUNS(run_write_imm_inlining, K_REMOTE | K_IMM | K_INLINING)
 
 static fast_path int send(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
-	return stage(mlx5_queue(queue), 0, run_send, &(struct burst){.bufs = bufs}, n);
+	return STAGE(queue, n, 0, run_send, .bufs = bufs);
 }
 
 static fast_path int send_inlining(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
-	return stage(
-		mlx5_queue(queue), K_INLINING, run_send_inlining, &(struct burst){.bufs = bufs}, n);
+	return STAGE(queue, n, K_INLINING, run_send_inlining, .bufs = bufs);
 }
 
 static fast_path int send_imm(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
 {
-	return stage(mlx5_queue(queue), K_IMM, run_send_imm,
-		&(struct burst){.bufs = bufs, .imms = imms}, n);
+	return STAGE(queue, n, K_IMM, run_send_imm, .bufs = bufs, .imms = imms);
 }
 
 static fast_path int send_imm_inlining(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
 {
-	return stage(mlx5_queue(queue), K_IMM | K_INLINING, run_send_imm_inlining,
-		&(struct burst){.bufs = bufs, .imms = imms}, n);
+	return STAGE(
+		queue, n, K_IMM | K_INLINING, run_send_imm_inlining, .bufs = bufs, .imms = imms);
 }
 
 static fast_path int write_bufs(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
-	return stage(mlx5_queue(queue), K_REMOTE, run_write,
-		&(struct burst){.bufs = bufs, .remotes = remotes}, n);
+	return STAGE(queue, n, K_REMOTE, run_write, .bufs = bufs, .remotes = remotes);
 }
 
 static fast_path int write_inlining(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
-	return stage(mlx5_queue(queue), K_REMOTE | K_INLINING, run_write_inlining,
-		&(struct burst){.bufs = bufs, .remotes = remotes}, n);
+	return STAGE(queue, n, K_REMOTE | K_INLINING, run_write_inlining, .bufs = bufs,
+		.remotes = remotes);
 }
 
 static fast_path int write_imm(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const uint32_t *imms, int n)
 {
-	return stage(mlx5_queue(queue), K_REMOTE | K_IMM, run_write_imm,
-		&(struct burst){.bufs = bufs, .remotes = remotes, .imms = imms}, n);
+	return STAGE(queue, n, K_REMOTE | K_IMM, run_write_imm, .bufs = bufs, .remotes = remotes,
+		.imms = imms);
 }
 
 static fast_path int write_imm_inlining(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const uint32_t *imms, int n)
 {
-	return stage(mlx5_queue(queue), K_REMOTE | K_IMM | K_INLINING, run_write_imm_inlining,
-		&(struct burst){.bufs = bufs, .remotes = remotes, .imms = imms}, n);
+	return STAGE(queue, n, K_REMOTE | K_IMM | K_INLINING, run_write_imm_inlining, .bufs = bufs,
+		.remotes = remotes, .imms = imms);
 }
 
 void vbn__sq_ops(struct queue_ops *ops, bool inlining)

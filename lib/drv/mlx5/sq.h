@@ -117,6 +117,35 @@ static force_inline void sq_advance(struct mlx5_queue *mq, uint32_t n_segments, 
 		sq_signal_last(mq);
 }
 
+/* One CQE completes its WQE and all before it. A WQE of several WQEBBs is named by its first. */
+static force_inline void sq_completed(struct sq *sq, uint16_t index)
+{
+	index++;
+	while (unlikely(index != sq->head && slot_is_further(sq->slots[index & sq->mask])))
+		index++;
+	sq->done = index;
+}
+
+/* The event of a slot that wants one: every field but the padding is written. */
+static force_inline void event_fill(struct mlx5_queue *mq, uintptr_t slot, struct vbn_buf *buf,
+	enum vbn_status status, struct vbn_event *event)
+{
+	const uint8_t flags = buf->flags;
+
+	event->queue = &mq->queue;
+	event->buf = buf;
+	event->cookie = NULL;
+	event->len = unlikely(flags & VBN_BUF_CHAIN) ? (uint32_t)vbn_buf_total(buf) : buf->len;
+	event->imm = 0;
+	event->op = (uint8_t)((slot & SLOT_BITS) >> SLOT_OP);
+	event->status = (uint8_t)status;
+	event->has_imm = 0;
+	if (flags & VBN_BUF_COOKIE) {
+		event->cookie = buf->cookie;
+		buf->flags = (uint8_t)(flags & ~VBN_BUF_COOKIE);
+	}
+}
+
 /* Room for n WQEBBs, or as many as there are once what has completed is out of the way. */
 static force_inline uint32_t sq_reserve(struct mlx5_queue *mq, uint32_t n)
 {

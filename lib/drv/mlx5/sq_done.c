@@ -7,26 +7,6 @@
  * is about to send more does that sooner, and its next flush asks for the completion. */
 enum { IDLE_POLLS = 32 };
 
-/* The event of a slot that wants one: every field but the padding is written. */
-static force_inline void event_fill(struct mlx5_queue *mq, uintptr_t slot, struct vbn_buf *buf,
-	enum vbn_status status, struct vbn_event *event)
-{
-	const uint8_t flags = buf->flags;
-
-	event->queue = &mq->queue;
-	event->buf = buf;
-	event->cookie = NULL;
-	event->len = unlikely(flags & VBN_BUF_CHAIN) ? (uint32_t)vbn_buf_total(buf) : buf->len;
-	event->imm = 0;
-	event->op = (uint8_t)((slot & SLOT_BITS) >> SLOT_OP);
-	event->status = (uint8_t)status;
-	event->has_imm = 0;
-	if (flags & VBN_BUF_COOKIE) {
-		event->cookie = buf->cookie;
-		buf->flags = (uint8_t)(flags & ~VBN_BUF_COOKIE);
-	}
-}
-
 /* A chain, or a buf of another pool: home by the general way. */
 static cold void free_foreign(struct vbn_buf *buf)
 {
@@ -84,18 +64,9 @@ fast_path int vbn__sq_release(struct mlx5_queue *mq, uint16_t end, enum vbn_stat
 	return release(mq, end, status, events, n);
 }
 
-/* One CQE completes its WQE and all before it. A WQE of several WQEBBs is named by its first. */
-static force_inline void completed(struct sq *sq, uint16_t index)
-{
-	index++;
-	while (unlikely(index != sq->head && slot_is_further(sq->slots[index & sq->mask])))
-		index++;
-	sq->done = index;
-}
-
 fast_path void vbn__sq_completed(struct sq *sq, uint16_t index)
 {
-	completed(sq, index);
+	sq_completed(sq, index);
 }
 
 cold void vbn__sq_nop(struct mlx5_queue *mq)
@@ -123,7 +94,7 @@ fast_path int vbn__sq_reap(struct mlx5_queue *mq, struct vbn_event *events, int 
 	if (likely(index != cq->index)) {
 		cq_look(cq, index - 1, &cqe);
 		sq->pending = (uint16_t)(sq->pending - (index - cq->index));
-		completed(sq, from_be16(cqe->wqe_counter));
+		sq_completed(sq, from_be16(cqe->wqe_counter));
 		cq_consume(cq, index);
 		sq->idle_polls = 0;
 	} else if (unlikely(sq_tail_is_idle(sq)) && ++sq->idle_polls >= IDLE_POLLS) {

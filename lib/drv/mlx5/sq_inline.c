@@ -1,39 +1,9 @@
 /* sq_inline.c - one message of bytes that are copied into the WQE: no buf, no memory key */
 
+#include "drv/mlx5/sq_copy.h"
 #include "drv/mlx5/sq_stage.h"
 
-/* memcpy() for the few bytes of an inline message: no call, no byte past either end, and no loop up
- * to 128. The first half and the last half, which overlap. */
-static force_inline void copy_few(uint8_t *to, const uint8_t *from, size_t len)
-{
-	if (len > 32) {
-		size_t at = 0;
-
-		for (; unlikely(at + 128 < len); at += 64)
-			memcpy(to + at, from + at, 64);
-		if (unlikely(len > 64)) {
-			memcpy(to + at, from + at, 64);
-			memcpy(to + len - 64, from + len - 64, 64);
-		} else {
-			memcpy(to, from, 32);
-			memcpy(to + len - 32, from + len - 32, 32);
-		}
-	} else if (len >= 16) {
-		memcpy(to, from, 16);
-		memcpy(to + len - 16, from + len - 16, 16);
-	} else if (len >= 8) {
-		memcpy(to, from, 8);
-		memcpy(to + len - 8, from + len - 8, 8);
-	} else if (len >= 4) {
-		memcpy(to, from, 4);
-		memcpy(to + len - 4, from + len - 4, 4);
-	} else {
-		for (size_t at = 0; at < len; at++)
-			to[at] = from[at];
-	}
-}
-
-/* The same over the ring's end. */
+/* copy_few() over the ring's end. */
 static cold void copy_wrapping(
 	struct sq *sq, uint16_t index, uint32_t k, const void *data, uint32_t len)
 {
