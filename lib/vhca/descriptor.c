@@ -240,13 +240,15 @@ int vhca_open_content(const struct vhca_place *place, int flags)
 /* Said here, as libibverbs then looks elsewhere for the device, and forgets the errno. */
 static int cannot_open(const struct vhca_place *place, int error)
 {
+	const struct vhca_device *device = vhca_device(place->device);
 	const char *remedy = error == EAGAIN ? "raise the limit of processes (ulimit -u)"
 		: error == EMFILE            ? "raise the limit of descriptors (ulimit -n)"
 		: error == ENOMEM ? "free memory, or raise the limit of addresses (ulimit -v)"
 				  : "see what the system lacks";
 
-	log_error("vhca: %s cannot be opened: %s for its thread and its pages: %s",
-		vhca_device(place->device)->name, strerror(error), remedy);
+	if (error != device->refused)
+		log_error("vhca: %s cannot be opened: %s for its thread and its pages: %s",
+			device->name, strerror(error), remedy);
 	errno = error;
 	return -1;
 }

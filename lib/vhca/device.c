@@ -147,15 +147,32 @@ static bool is_named(const char *text, const char *name)
 	return !strncmp(text, name, length) && (!text[length] || text[length] == ':');
 }
 
+/* A port that reaches no other process must not seem to be one of another's: it has an address that
+ * follows from the number of its own, within 127.128.0.0/9. */
+static void take_own_address(struct vhca_device *device)
+{
+	uint32_t number = (uint32_t)getpid() * VHCA_MAX_DEVICES + (uint32_t)device->index;
+	uint8_t address[16] = {[10] = 0xff, [11] = 0xff, 127};
+
+	address[13] = (uint8_t)(0x80 | number >> 16);
+	address[14] = (uint8_t)(number >> 8);
+	address[15] = (uint8_t)number;
+	memset(device->gids, 0, sizeof(device->gids));
+	vhca_device_move(device, address);
+}
+
 /* What cannot be had, after a sentence about it, leaves the device with the QPs of its process. */
 static struct vhca_wire *make_wire(struct vhca_device *device, const char *text)
 {
 	const char *argument = strchr(text, ':');
 	struct vhca_wire *wire = NULL;
 
+	device->refused = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(wires); i++)
 		if (is_named(text, wires[i]->name))
 			wire = wires[i]->create(device, argument ? argument + 1 : "");
+	if (!wire || (wire->ops == &vhca_wire_loopback && !vhca_address_asked()))
+		take_own_address(device);
 	return wire ? wire : vhca_wire_loopback.create(device, "");
 }
 
@@ -287,7 +304,9 @@ int vhca_context_create(struct vhca_device *device, int memfd, struct vhca_conte
 		error = errno;
 		goto no_bar;
 	}
-	error = have_wires() ? vhca_engine_start() : ENOMEM;
+	error = have_wires() ? device->refused : ENOMEM;
+	if (!error)
+		error = vhca_engine_start();
 	if (error)
 		goto no_engine;
 	start_clock(context);

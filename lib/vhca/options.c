@@ -370,3 +370,8 @@ const struct vhca_options *vhca_options(void)
 	pthread_once(&once, read_environment);
 	return &current;
 }
+
+bool vhca_address_asked(void)
+{
+	return memcmp(vhca_options()->addresses, defaults.addresses, sizeof(defaults.addresses[0]));
+}

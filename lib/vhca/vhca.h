@@ -101,6 +101,8 @@ struct vhca_options {
 /* Parsed from VHCA_* once; a bad value is one sentence on standard error and the default. Any
  * thread. */
 const struct vhca_options *vhca_options(void);
+/* Somebody named an address, other than the one that the first port has anyway. */
+bool vhca_address_asked(void);
 
 /* ---- profile.c: what a model of the card says of itself ---- */
 
@@ -211,7 +213,8 @@ struct vhca_device {
 	const struct vhca_device_options *options;
 	const struct vhca_facts *facts;
 	bool port_up;
-	bool fatal; /* the chip is dead: no queue runs, commands but the ends of objects fail */
+	bool fatal;  /* the chip is dead: no queue runs, commands but the ends of objects fail */
+	int refused; /* errno: it has not the address that was asked for, which has been told; 0 */
 	enum ibv_mtu mtu;
 	struct vhca_counters counters;
 	struct vhca_gid gids[VHCA_N_GIDS];

@@ -33,8 +33,6 @@ enum {
 	LAST_LOCAL = 254, /* 127.0.0.x */
 };
 
-#define DEFAULT_ADDRESS "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1" /* 127.0.0.1 */
-
 /* Packets of one size to one address, side by side, with the same in their IP headers. */
 struct burst {
 	struct sockaddr_storage dest;
@@ -509,19 +507,41 @@ static struct vhca_carrier *allocate(struct vhca_device *device)
 static void say_moved(
 	const struct vhca_device *device, const uint8_t wanted[16], const uint8_t address[16])
 {
-	bool asked = memcmp(vhca_options()->addresses[0].raw, DEFAULT_ADDRESS, 16) != 0;
 	char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
 
-	vbn__log(asked ? LOG_NOTICE : LOG_INFO,
+	vbn__log(vhca_address_asked() ? LOG_NOTICE : LOG_INFO,
 		"vhca: %s has the address %s, because another process has port %d of %s",
 		device->name, address_text(address, to), VHCA_ROCE_PORT,
 		address_text(wanted, from));
 }
 
+/* With an address that was asked for, and is another's, it would be taken for that one: such a
+ * device cannot be opened. */
+static void say_refused(struct vhca_device *device, const uint8_t wanted[16], int error)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	address_text(wanted, text);
+	if (!vhca_address_asked()) {
+		log_warning("vhca: %s reaches no other process, because port %d of %s cannot be "
+			    "had (%s): see that UDP sockets can be made",
+			device->name, VHCA_ROCE_PORT, text, strerror(error));
+		return;
+	}
+	device->refused = error;
+	if (error == EADDRINUSE)
+		log_error("vhca: %s cannot be opened: another process has port %d of %s: end that "
+			  "one, or choose another VHCA_ADDRESS of this host",
+			device->name, VHCA_ROCE_PORT, text);
+	else
+		log_error("vhca: %s cannot be opened: port %d of %s cannot be had (%s): choose "
+			  "VHCA_ADDRESS among this host's addresses",
+			device->name, VHCA_ROCE_PORT, text, strerror(error));
+}
+
 static struct vhca_carrier *create(struct vhca_device *device, const char *argument)
 {
 	struct vhca_carrier *carrier = allocate(device);
-	char text[INET6_ADDRSTRLEN];
 	uint8_t wanted[16];
 
 	(void)argument;
@@ -531,10 +551,7 @@ static struct vhca_carrier *create(struct vhca_device *device, const char *argum
 	memcpy(carrier->address, wanted, 16);
 	carrier->fd = bind_near(carrier->address);
 	if (carrier->fd < 0) {
-		log_warning("vhca: %s reaches no other process, because port %d of %s cannot be "
-			    "had (%s): choose VHCA_ADDRESS among this host's addresses",
-			device->name, VHCA_ROCE_PORT, address_text(wanted, text),
-			strerror(-carrier->fd));
+		say_refused(device, wanted, -carrier->fd);
 		destroy(carrier);
 		return NULL;
 	}

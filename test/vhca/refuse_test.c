@@ -4,9 +4,11 @@
 #include "pair.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { OPENED = 1, CANNOT_TEST = 2, NOBODY = 65534 };
@@ -94,6 +96,80 @@ static void test_no_memory(void **state)
 }
 #endif
 
+/* ---- an address that is another's ---- */
+
+static int open_on_udp(const char *address)
+{
+	setenv("VHCA_WIRE", "udp", 1);
+	setenv("VHCA_ADDRESS", address, 1);
+	return open_first();
+}
+
+static int open_taken(void)
+{
+	return open_on_udp("::1");
+}
+
+static int open_nowhere(void)
+{
+	return open_on_udp("192.0.2.1"); /* TEST-NET-1, which no host has */
+}
+
+/* The second process with an address kept its GID and had no wire: it sent to itself what was for
+ * the first, and called it a success. */
+static void test_taken_address(void **state)
+{
+	struct sockaddr_in6 name = {.sin6_family = AF_INET6,
+		.sin6_port = htons(4791),
+		.sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	char said[4096];
+
+	(void)state;
+	if (fd < 0 || (bind(fd, (struct sockaddr *)&name, sizeof(name)) && errno != EADDRINUSE))
+		skip();
+	assert_int_equal(child_run(open_taken, "report", said, sizeof(said)), 0);
+	expect_said(said, "mlx5_0 cannot be opened: another process has port 4791 of ::1");
+	close(fd);
+}
+
+static void test_foreign_address(void **state)
+{
+	char said[4096];
+
+	(void)state;
+	assert_int_equal(child_run(open_nowhere, "report", said, sizeof(said)), 0);
+	expect_said(said, "mlx5_0 cannot be opened: port 4791 of 192.0.2.1");
+}
+
+/* Says its own on standard error. */
+static int say_gid(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context;
+	union ibv_gid gid;
+
+	assert_non_null(list);
+	context = ibv_open_device(list[0]);
+	assert_non_null(context);
+	assert_int_equal(ibv_query_gid(context, 1, 3, &gid), 0);
+	for (size_t i = 0; i < sizeof(gid.raw); i++)
+		fprintf(stderr, "%02x", gid.raw[i]);
+	return 0;
+}
+
+/* As above, without a word, where both processes had no wire by their own wish. */
+static void test_no_wire_no_common_address(void **state)
+{
+	char one[256], other[256];
+
+	(void)state;
+	assert_int_equal(child_run(say_gid, "report", one, sizeof(one)), 0);
+	assert_int_equal(child_run(say_gid, "report", other, sizeof(other)), 0);
+	assert_int_equal(strlen(one), 32);
+	assert_string_not_equal(one, other);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -101,6 +177,9 @@ int main(void)
 #ifndef SANITIZED
 		cmocka_unit_test(test_no_memory),
 #endif
+		cmocka_unit_test(test_taken_address),
+		cmocka_unit_test(test_foreign_address),
+		cmocka_unit_test(test_no_wire_no_common_address),
 	};
 
 	return cmocka_run_group_tests_name("refuse", tests, NULL, NULL);
