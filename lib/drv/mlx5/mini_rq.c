@@ -34,7 +34,7 @@ int vbn__mini_cq_create(struct rdma_port *port, struct mlx5_queue *mq, uint32_t 
 		return fail(ENOTSUP,
 			"queue cannot be created: cqe_compression is on, and port %s does not compress CQEs of %u bytes",
 			port->port.info.name, mq->cqe_size);
-	session = aligned_alloc(CACHE_LINE, sizeof(*session));
+	session = aligned_alloc(CACHE_LINE, round_up(sizeof(*session), CACHE_LINE));
 	if (!session)
 		return -ENOMEM;
 	*session = (struct session){.decoder = vbn__mini_decoder()};

@@ -60,9 +60,8 @@ static void technique_modes(const struct mlx5_queue *mq, struct mode_report *rep
 		conf->cqe_size ? "as asked for" : "as libmlx5 made the queue");
 	vbn__mode_add(report, "cqe_compression", vbn__mode_switch(conf->cqe_compression),
 		mq->session ? vbn__mini_name(mq) : "off", "%s",
-		mq->session
-			? "of receives; read by the decoder for this CPU"
-			: "it spares PCIe bandwidth, not instructions: ask for it where that is short");
+		mq->session ? "of receives; read by the decoder for this CPU"
+			    : "it spares PCIe bandwidth: ask for it where that is short");
 	vbn__mode_add(report, "scatter_to_cqe", vbn__mode_switch(conf->scatter_to_cqe),
 		!mq->scatter_to_cqe                      ? "off"
 			: conf->scatter_to_cqe == VBN_ON ? "on"
