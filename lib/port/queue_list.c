@@ -23,6 +23,7 @@ static fast_path void flush_dirty(void *arg)
 static uint32_t in_flight(void *arg)
 {
 	struct queue_list *list = arg;
+	struct vbn_event none;
 	uint32_t sum = 0;
 
 	for (uint32_t i = 0; i < list->n_queues; i++) {
@@ -30,7 +31,7 @@ static uint32_t in_flight(void *arg)
 
 		if (queue->failed)
 			continue; /* nothing more will come of it */
-		queue->ops->poll(queue, NULL, 0);
+		queue->ops->poll(queue, &none, 0);
 		sum += queue->ops->outstanding(queue);
 	}
 	return sum;

@@ -229,7 +229,7 @@ static void test_receiver_not_ready(void **state)
 		hoard[n++] = duo.events[0].buf;
 	}
 	while (vbn_send_inline(duo.a, "one more", 8) != 1)
-		vbn_poll(duo.worker, NULL, 0);
+		vbn_poll(duo.worker, duo.events, 0);
 	vbn_flush(duo.a);
 	duo_wait(duo.a, 1);
 	assert_int_equal(duo.events[0].op, VBN_OP_FAILED);

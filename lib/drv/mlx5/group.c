@@ -144,7 +144,9 @@ static fast_path int poll_all_sends(struct mlx5_group *group, struct vbn_event *
 
 void vbn__group_reap(struct mlx5_group *group)
 {
-	poll_all_sends(group, NULL, 0);
+	struct vbn_event none;
+
+	poll_all_sends(group, &none, 0);
 }
 
 /* ---- receives ---- */

@@ -177,7 +177,7 @@ static force_inline int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs
 	if (ring_is_short(mq->rq))
 		refill(mq);
 	if (mq->sq.tail != mq->sq.head)
-		vbn__sq_reap(mq, NULL, 0);
+		vbn__sq_make_room(mq);
 	return got;
 }
 

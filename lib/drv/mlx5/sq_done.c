@@ -24,7 +24,8 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 	const uintptr_t *const slots = sq->slots;
 	const uint32_t mask = sq->mask;
 	struct pool_homecoming home = pool_open(sq->pool);
-	struct vbn_event *event = events, *const events_end = events + n;
+	struct vbn_event *event = events;
+	int left = n; /* with none, events may be NULL */
 	uint16_t tail = sq->tail;
 	unsigned int skipped = 0, messages;
 
@@ -36,8 +37,9 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 			vbn__buf_debug_done(buf);
 			pool_take_home(&home, buf);
 		} else if (slot & SLOT_EVENT) {
-			if (event == events_end)
+			if (!left)
 				break;
+			left--;
 			vbn__buf_debug_done(buf);
 			event_fill(mq, slot, buf, status, event++);
 		} else if (slot & SLOT_EMPTY) {
@@ -55,7 +57,7 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 	else
 		count_add(&mq->queue.stats.tx_flushed, messages);
 	sq->tail = tail;
-	return (int)(event - events);
+	return n - left;
 }
 
 fast_path int vbn__sq_release(struct mlx5_queue *mq, uint16_t end, enum vbn_status status,
@@ -109,8 +111,10 @@ fast_path int vbn__sq_reap(struct mlx5_queue *mq, struct vbn_event *events, int 
 
 fast_path void vbn__sq_make_room(struct mlx5_queue *mq)
 {
+	struct vbn_event none;
+
 	if (mq->queue.grouped)
 		vbn__group_reap(mq->group);
 	else
-		vbn__sq_reap(mq, NULL, 0);
+		vbn__sq_reap(mq, &none, 0);
 }
