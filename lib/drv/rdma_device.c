@@ -185,9 +185,12 @@ int vbn__rdma_gids(const char *name, int port_number, char (*gids)[80], int n)
 
 /* ---- list and open ---- */
 
-static void describe(struct vbn_port_info *info, const struct ibv_device_attr *device,
-	const struct ibv_port_attr *attr)
+/* iWARP has connections only, and neither immediate data nor atomics. */
+static void describe(struct vbn_port_info *info, const struct ibv_context *context,
+	const struct ibv_device_attr *device, const struct ibv_port_attr *attr)
 {
+	const bool iwarp = context->device->transport_type == IBV_TRANSPORT_IWARP;
+
 	info->up = attr->state == IBV_PORT_ACTIVE;
 	info->link = link_of(attr);
 	info->speed_mbit = speed_mbit(attr);
@@ -196,9 +199,9 @@ static void describe(struct vbn_port_info *info, const struct ibv_device_attr *d
 	info->max_queues = (uint32_t)device->max_qp;
 	info->max_depth = min((uint32_t)device->max_qp_wr, 32768u);
 	info->max_reads = (uint32_t)min(device->max_qp_rd_atom, device->max_qp_init_rd_atom);
-	snprintf(info->capabilities, sizeof(info->capabilities), "rc uc ud send write%s%s",
-		device->max_qp_rd_atom ? " read" : "",
-		device->atomic_cap != IBV_ATOMIC_NONE ? " atomic" : "");
+	snprintf(info->capabilities, sizeof(info->capabilities), "%s send write%s%s",
+		iwarp ? "rc" : "rc uc ud", device->max_qp_rd_atom ? " read" : "",
+		device->atomic_cap != IBV_ATOMIC_NONE && !iwarp ? " atomic" : "");
 }
 
 static void name_port(struct vbn_port_info *info, const char *device, int port_number, int n_ports)
@@ -251,7 +254,7 @@ int vbn__rdma_list(
 				snprintf(info->driver, sizeof(info->driver), "%s", driver);
 				info->node = device_node(name);
 				info->gid_index = -1;
-				describe(info, &device, &attr);
+				describe(info, context, &device, &attr);
 			}
 		}
 		ibv_close_device(context);
@@ -490,7 +493,7 @@ int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const ch
 	name_port(info, name, port_number, port->device.phys_port_cnt);
 	snprintf(info->driver, sizeof(info->driver), "%s", driver->name);
 	info->node = device_node(name);
-	describe(info, &port->device, &port->attr);
+	describe(info, port->context, &port->device, &port->attr);
 	choose_ordering(port, conf);
 	if (!info->up)
 		return fail(ENETDOWN,

@@ -179,7 +179,7 @@ static void free_memory(struct verbs_queue *vq)
 }
 
 /* A technique of direct verbs cannot be insisted on. */
-static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *conf)
+static int check_conf(struct rdma_port *port, const struct vbn_queue_conf *conf)
 {
 	const struct {
 		const char *name;
@@ -190,15 +190,20 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
 		{"cqe_compression", conf->cqe_compression == VBN_ON},
 		{"prefetch", conf->prefetch == VBN_ON},
-		{"pace_kbit", conf->pace_kbit != 0},
+		{"cqe_size", conf->cqe_size != 0},
 	};
+
+	if (port->context->device->transport_type == IBV_TRANSPORT_IWARP)
+		return fail(ENOTSUP,
+			"queue cannot be created: port %s is iWARP, whose connections are made by rdma_cm alone, which this version does not use: take a RoCE or InfiniBand device",
+			port->port.info.name);
 
 	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
 		if (techniques[i].wanted)
 			return fail(ENOTSUP,
 				"queue cannot be created: port %s is driven by plain verbs, which have no %s: leave it to the library, or open the device by mlx5",
-				port->info.name, techniques[i].name);
-	return 0;
+				port->port.info.name, techniques[i].name);
+	return vbn__rdma_can_pace(port, conf);
 }
 
 static int own_cqs_create(
@@ -257,7 +262,7 @@ int vbn__verbs_queue_create(struct vbn_port *base, struct queue_list *list,
 {
 	struct rdma_port *port = rdma_port(base);
 	struct verbs_queue *vq;
-	int ret = check_conf(base, conf);
+	int ret = check_conf(port, conf);
 
 	if (ret)
 		return ret;
@@ -322,6 +327,8 @@ int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer
 		vq->peer = *peer;
 	ret = vbn__rdma_qp_connect(
 		rdma_port(queue->port), vq->qp, &queue->conf, vq->psn, peer, &vq->mtu);
+	if (!ret)
+		ret = vbn__rdma_pace(rdma_port(queue->port), vq->qp, &queue->conf);
 	if (ret)
 		return ret;
 	ops_fill(vq);
