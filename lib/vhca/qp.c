@@ -250,7 +250,7 @@ static int ranges_check(const struct vhca_device *device, const struct ibv_qp_at
 	if (mask & IBV_QP_PKEY_INDEX && attr->pkey_index)
 		return EINVAL;
 	if (mask & IBV_QP_PATH_MTU &&
-		(attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
+		(attr->path_mtu < IBV_MTU_256 || attr->path_mtu > device->mtu))
 		return EINVAL;
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC && attr->max_rd_atomic > VHCA_MAX_RD_ATOMIC)
 		return EINVAL;

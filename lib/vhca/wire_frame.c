@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/if_packet.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
@@ -29,6 +30,7 @@ enum {
 	TYPE_ALL = 0x0003,
 	HEADROOM = VHCA_ETHERNET + TAG_BYTES + VHCA_ROUTE_BYTES,
 	MAX_FRAME = 65536,
+	MOST_HEADERS = 96,    /* from GRH to ICRC, of the packet that has most of them */
 	RECEIVE_FRAMES = 256, /* before the queues have their turn */
 	MAX_WAITING = 64,     /* frames to neighbors whose MAC is not known yet */
 	TOLD_UNREACHABLE = 4, /* sentences about addresses that no way leads to */
@@ -495,6 +497,26 @@ static void own_mac(const struct vhca_device *device, uint8_t mac[VHCA_MAC])
 	mac[0] ^= 2;
 }
 
+/* No packet of the port is longer than the interface's frames may be; as the kernel reckons it. */
+static void limit_mtu(struct vhca_device *device, const char *name)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), asked = 128 << device->mtu;
+	struct ifreq request = {.ifr_mtu = 0};
+
+	memcpy(request.ifr_name, name, min(strlen(name), sizeof(request.ifr_name) - 1));
+	if (fd < 0 || ioctl(fd, SIOCGIFMTU, &request))
+		request.ifr_mtu = INT_MAX;
+	if (fd >= 0)
+		close(fd);
+	while (device->mtu > IBV_MTU_256 && (128 << device->mtu) + MOST_HEADERS > request.ifr_mtu)
+		device->mtu--;
+	if (128 << device->mtu != asked)
+		log_warning("vhca: %s has a path MTU of %d bytes, not of %d: %s has an MTU of %d, "
+			    "which %d would be enough for: raise it",
+			device->name, 128 << device->mtu, asked, name, request.ifr_mtu,
+			asked + MOST_HEADERS);
+}
+
 static struct vhca_carrier *create(
 	struct vhca_device *device, const struct vhca_carrier_ops *ops, const char *name, int fd)
 {
@@ -517,6 +539,7 @@ static struct vhca_carrier *create(
 	frames->is_socket = ops == &vhca_carrier_packet;
 	frames->neighbors.gids = device->gids;
 	own_mac(device, frames->neighbors.mac);
+	limit_mtu(device, name);
 	return &frames->carrier;
 }
 

@@ -416,7 +416,9 @@ static void modify_refuses(void **state)
 	assert_int_equal(ibv_modify_qp(pair.a.qp, &rtr, full | IBV_QP_TIMEOUT), EINVAL);
 	rtr.path_mtu = 6;
 	assert_int_equal(ibv_modify_qp(pair.a.qp, &rtr, full), EINVAL);
-	rtr.path_mtu = IBV_MTU_4096;
+	rtr.path_mtu = IBV_MTU_2048; /* above the port's, which was not looked at */
+	assert_int_equal(ibv_modify_qp(pair.a.qp, &rtr, full), EINVAL);
+	rtr.path_mtu = IBV_MTU_1024;
 	rtr.max_dest_rd_atomic = 17;
 	assert_int_equal(ibv_modify_qp(pair.a.qp, &rtr, full), EINVAL);
 	rtr.max_dest_rd_atomic = 16;
