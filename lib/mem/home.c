@@ -89,16 +89,17 @@ static void take_returned(struct vbn_pool *pool)
 
 void vbn__pool_collect(struct vbn_pool *pool)
 {
-	const struct lane_end *home = load_once(&pool->home);
-
-	if (home != vbn__home)
+	if (load_once(&pool->home) != vbn__home)
 		return;
-	if (home)
+	if (vbn__home)
 		lane_receive(vbn__home, arrive, vbn__home);
-	else
-		vbn__lane_sweep(&kind, arrive, NULL);
 	if (load_once(&pool->returned))
 		take_returned(pool);
+}
+
+void vbn__homes_sweep(void)
+{
+	vbn__lane_sweep(&kind, arrive, NULL);
 }
 
 /* ---- a worker's home ---- */

@@ -71,8 +71,12 @@ void vbn__home_exchange(struct lane_end *home);
 /* Freed bufs of one pool that is not the calling thread's. */
 void vbn__bufs_send_home(struct vbn_pool *pool, struct vbn_buf **bufs, uint32_t n);
 
-/* Takes in what is on its way to a pool of the calling thread's, or to one without a home. */
+/* Takes in what is on its way to a pool of the calling thread's; on one that is no worker, to a pool
+ * that is nobody's. */
 void vbn__pool_collect(struct vbn_pool *pool);
+
+/* What lies where workers have ended goes on its way. Takes a lock. */
+void vbn__homes_sweep(void);
 
 /* ---- pool.c: whose a pool is ---- */
 

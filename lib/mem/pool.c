@@ -183,8 +183,11 @@ cold bool vbn__pool_more(struct vbn_pool *pool)
 {
 	const uint32_t before = pool->n_free;
 
-	if (load_once(&pool->home) || !vbn__pool_claim(pool))
-		vbn__pool_collect(pool);
+	if (!load_once(&pool->home)) {
+		vbn__pool_claim(pool);
+		vbn__homes_sweep();
+	}
+	vbn__pool_collect(pool);
 	return pool->n_free > before;
 }
 
@@ -304,6 +307,7 @@ static uint32_t report_leaks(struct vbn_pool *pool)
 	uint32_t out = bufs_out(pool);
 
 	if (out) {
+		vbn__homes_sweep();
 		vbn__pool_collect(pool);
 		out = bufs_out(pool);
 	}
@@ -325,6 +329,7 @@ VBN_API void vbn_pool_destroy(struct vbn_pool *pool)
 
 	if (!pool)
 		return;
+	vbn__pool_claim(pool); /* what is nobody's yet, so as to take in its bufs */
 	if (report_leaks(pool))
 		return; /* whoever holds one would find its memory gone */
 	vbn__counters_remove(&pool->counters);

@@ -339,6 +339,24 @@ static void a_pool_outlives_its_worker(void **state)
 	assert_int_equal(vbn__pools_report_leaks(), 0);
 }
 
+/* The same, and a worker that is not its own destroys it. */
+static void a_pool_is_destroyed_by_another_worker(void **state)
+{
+	struct vbn_worker *worker;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(vbn_worker_attach(NULL, &worker), 0);
+	assert_int_equal(pthread_create(&thread, NULL, own_and_leave, NULL), 0);
+	pthread_join(thread, NULL);
+	vbn_buf_free(left_bufs, 100);
+	unit_catch_log();
+	vbn_pool_destroy(left_pool);
+	assert_string_equal(unit_log, "");
+	vbn_worker_detach(worker);
+	assert_int_equal(vbn__pools_report_leaks(), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,6 +364,7 @@ int main(void)
 		cmocka_unit_test(more_than_the_ring_home_takes),
 		cmocka_unit_test(what_waits_is_not_lost_when_its_sender_ends),
 		cmocka_unit_test(a_pool_outlives_its_worker),
+		cmocka_unit_test(a_pool_is_destroyed_by_another_worker),
 		cmocka_unit_test(by_a_thread_that_is_no_worker), /* last: it leaves a buf behind */
 	};
 
