@@ -8,6 +8,8 @@ static const struct vbn_channel_group_conf conf = {.max_channels = 4,
 	.window = 16,
 	.n_held = 64,
 	.max_message = 1 << 18,
+	.keepalive_ns = SECOND_NS / 10,
+	.give_up_ns = SECOND_NS / 10,
 	.resume_ns = LONG_NS};
 
 static int fail_call(void *arg)

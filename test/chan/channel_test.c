@@ -101,14 +101,13 @@ static void nobody_there_is_said(void **state)
 /* Those that were accepted learn that the other end has gone. */
 static bool all_are_gone(void)
 {
-	for (int i = 0; i < f.n_b; i++) {
-		if (!f.b[i].seen[VBN_CHANNEL_FAILED])
-			return false;
-		vbn_channel_close(f.b[i].channel);
-		memset(&f.b[i], 0, sizeof(f.b[i]));
+	while (f.n_b && f.b[f.n_b - 1].seen[VBN_CHANNEL_FAILED]) {
+		struct end *end = &f.b[--f.n_b];
+
+		vbn_channel_close(end->channel);
+		memset(end, 0, sizeof(*end));
 	}
-	f.n_b = 0;
-	return !f.here->n_channels && !f.there->n_channels;
+	return !f.n_b && !f.here->n_channels && !f.there->n_channels;
 }
 
 static void a_channel_may_be_closed_while_connecting(void **state)
