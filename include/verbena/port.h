@@ -31,7 +31,7 @@ enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND };
 
 struct vbn_port_info {
 	char name[64];   /* as a user would name it: "mlx5_0" */
-	char driver[16]; /* "mlx5"; "" where no driver of ours has the device */
+	char driver[16]; /* "mlx5", or "verbs" for any other RDMA device */
 	int node;        /* NUMA node; -1 where the machine does not say */
 	int port;        /* number on its device, from 1 */
 	bool up;
