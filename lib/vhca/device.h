@@ -334,6 +334,11 @@ struct vhca_cq *vhca_find_cq(struct vhca_device *device, uint32_t number);
 struct vhca_device *vhca_find_device(const uint8_t gid[16], uint16_t vlan);
 /* The device of the GID that a connected QP leads to, on the VLAN of its own. */
 struct vhca_device *vhca_find_peer_device(const struct vhca_qp *qp);
+/* Of a connected QP's GID: 0 or 1, for v1 and v2, which do not reach each other. */
+static inline uint8_t vhca_roce_version(const struct vhca_qp *qp)
+{
+	return qp->object.context->device->gids[qp->sgid_index].type;
+}
 
 /* Of a UD WQE's address vector: the source GID, and what becomes the priority of a tag. */
 static inline uint32_t vhca_av_gid(const struct mlx5_wqe_av *av)

@@ -30,6 +30,7 @@ static struct vhca_flow *flow_create(struct vhca_packet_wire *wire, struct vhca_
 	flow->qp = qp;
 	flow->wire = wire;
 	flow->mtu = 128u << qp->set.path_mtu;
+	flow->v1 = !wire->carrier->ops->frames && !vhca_roce_version(qp);
 	if (!vhca_wire_route(wire, &path, &flow->route))
 		goto no_route;
 	if (qp->type == IBV_QPT_RC) {

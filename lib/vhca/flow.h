@@ -42,6 +42,7 @@ struct vhca_flow {
 	struct vhca_packet_wire *wire;
 	struct vhca_route route;
 	uint32_t mtu;
+	bool v1;                  /* is said in the packet: the carrier's headers do not say it */
 	uint32_t seed_size, seed; /* the ICRC's first part for the last size sent */
 	struct vhca_link in_flows, in_due, in_ready, in_timed;
 

@@ -32,6 +32,7 @@ static_assert(sizeof(struct reth) == 16, "the RDMA extended header has 16 bytes"
 static_assert(sizeof(struct atomic_eth) == 28, "the atomic extended header has 28 bytes");
 
 enum {
+	RESERVED_V1 = 1 << 24, /* a bit beside FECN and BECN, of which nobody else takes notice */
 	FLAG_SOLICITED = 0x80,
 	FLAG_MIGRATED = 0x40, /* the state that a path without migration is in */
 	PAD_SHIFT = 4,
@@ -208,6 +209,7 @@ static void decode_bth(const struct bth *bth, struct vhca_packet *packet)
 	packet->solicited = bth->flags & FLAG_SOLICITED;
 	packet->pkey = from_be16(bth->pkey);
 	packet->dest_qpn = from_be32(bth->resv_qpn) & 0xffffff;
+	packet->v1 = from_be32(bth->resv_qpn) & RESERVED_V1;
 	packet->ack_request = from_be32(bth->ack_psn) & ACK_REQUEST;
 	packet->psn = from_be32(bth->ack_psn) & VHCA_PSN_MASK;
 	packet->parts = vhca_packet_parts(packet->transport, packet->operation);
@@ -310,7 +312,7 @@ uint32_t vhca_packet_encode(const struct vhca_packet *packet, uint8_t *to)
 		.flags = (uint8_t)((packet->solicited ? FLAG_SOLICITED : 0) | FLAG_MIGRATED |
 			pad << PAD_SHIFT),
 		.pkey = be16(packet->pkey),
-		.resv_qpn = be32(packet->dest_qpn),
+		.resv_qpn = be32(packet->dest_qpn | (packet->v1 ? RESERVED_V1 : 0)),
 		.ack_psn = be32(packet->psn | (packet->ack_request ? ACK_REQUEST : 0)),
 	};
 

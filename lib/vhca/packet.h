@@ -108,6 +108,7 @@ extern const char *const vhca_drop_names[VHCA_N_DROPS];
 struct vhca_packet {
 	uint8_t transport, operation;
 	bool solicited, ack_request;
+	bool v1; /* between sockets, which carry v2 alone: its sender's GID is of RoCEv1 */
 	uint16_t pkey;
 	uint32_t dest_qpn, psn;
 	uint16_t parts; /* enum vhca_packet_part, by the opcode */

@@ -41,7 +41,8 @@ static struct vhca_qp *connected_peer(const struct vhca_qp *qp)
 
 	if (!peer || peer->type != qp->type || !ready(peer) || peer->set.dest_qp_num != qp->number)
 		return NULL;
-	if (vhca_find_peer_device(peer) != qp->object.context->device)
+	if (vhca_find_peer_device(peer) != qp->object.context->device ||
+		vhca_roce_version(peer) != vhca_roce_version(qp))
 		return NULL;
 	return device->port_up && qp->object.context->device->port_up ? peer : NULL;
 }
@@ -106,8 +107,7 @@ static struct vhca_answer request(struct vhca_wire *wire, const struct vhca_mess
 static void ipv4_header(uint8_t to[20], const struct mlx5_wqe_av *av, const uint8_t source[16],
 	const uint8_t dest[16], uint32_t length)
 {
-	uint32_t total =
-		20 + 8 + 12 + 8 + (uint32_t)round_up(length, 4) + 4; /* UDP BTH DETH ICRC */
+	uint32_t total = 20 + 8 + length; /* UDP */
 	uint32_t sum = 0;
 
 	memset(to, 0, 20);
@@ -135,7 +135,7 @@ static void ipv6_header(uint8_t to[40], const struct mlx5_wqe_av *av, const uint
 		6u << 28 | (uint32_t)av->tclass << 20 | (from_be32(av->grh_gid_fl) & 0xfffff);
 	__be32 first = be32(flow);
 
-	length = 12 + 8 + (uint32_t)round_up(length, 4) + 4 + (next == 17 ? 8 : 0);
+	length += next == 17 ? 8 : 0;
 	memcpy(to, &first, 4);
 	to[4] = (uint8_t)(length >> 8);
 	to[5] = (uint8_t)length;
@@ -151,13 +151,16 @@ static void make_grh(
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 	enum { ROCE_V1_NEXT = 0x1b, UDP = 17 };
+	/* BTH, DETH, and ImmDt where it has one; ICRC */
+	uint32_t length = 12 + 8 + (message->opcode == MLX5_OPCODE_SEND_IMM ? 4u : 0) +
+		(uint32_t)round_up(message->length, 4) + 4;
 
 	memset(grh, 0, VHCA_GRH);
 	if (source->type && !memcmp(source->raw, mapped, sizeof(mapped)))
-		ipv4_header(grh + 20, message->av, source->raw, message->av->rgid, message->length);
+		ipv4_header(grh + 20, message->av, source->raw, message->av->rgid, length);
 	else
 		ipv6_header(grh, message->av, source->raw, message->av->rgid,
-			source->type ? UDP : ROCE_V1_NEXT, message->length);
+			source->type ? UDP : ROCE_V1_NEXT, length);
 }
 
 /* A key with its highest bit set stands for the QP's own. */

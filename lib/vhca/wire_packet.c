@@ -119,6 +119,7 @@ uint8_t *vhca_wire_begin(struct vhca_flow *flow, struct vhca_packet *packet)
 
 	packet->pkey = DEFAULT_PKEY;
 	packet->dest_qpn = flow->qp->set.dest_qp_num;
+	packet->v1 = flow->v1;
 	if (flow->seed_size != size) {
 		flow->seed_size = size;
 		flow->seed = vhca_icrc_of_route(&flow->route, size);
@@ -218,7 +219,7 @@ static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_r
 	if (qp->type == IBV_QPT_UD)
 		return deliver_datagram(qp, route, packet);
 	flow = vhca_flow_of(wire, qp);
-	if (unlikely(!flow || !is_of_peer(route, &flow->route)))
+	if (unlikely(!flow || !is_of_peer(route, &flow->route) || packet->v1 != flow->v1))
 		return VHCA_DROP_SOURCE;
 	flow->heard = wire->last_poll;
 	if (packet->parts & VHCA_IS_RESPONSE)

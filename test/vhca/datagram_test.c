@@ -110,6 +110,7 @@ static bool by_sockets(void)
  * makes the way back of it. */
 static void headers(void **state)
 {
+	const int length = 12 + 8 + 4 + 16 + 4; /* BTH, DETH, ImmDt, payload and pad, ICRC */
 	struct pair_conf conf = {.type = IBV_QPT_UD};
 	struct pair pair;
 
@@ -125,7 +126,7 @@ static void headers(void **state)
 
 		post_recv(&pair.b, 1, 0, GRH + 64);
 		memset(pair.b.memory, 0xee, GRH);
-		send_datagram(&pair, ah, 2, pair.b.qp->qp_num, PAIR_QKEY, 13, false, 0);
+		send_datagram(&pair, ah, 2, pair.b.qp->qp_num, PAIR_QKEY, 13, true, 0);
 		expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
 		wc = wait_wc(pair.b.recv_cq);
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -136,7 +137,7 @@ static void headers(void **state)
 				assert_int_equal(grh[i], 0);
 			assert_int_equal(grh[20], 0x45);
 			assert_int_equal(grh[21], 0x5c);
-			assert_int_equal(grh[22] << 8 | grh[23], 20 + 8 + 12 + 8 + 16 + 4);
+			assert_int_equal(grh[22] << 8 | grh[23], 20 + 8 + length);
 			assert_int_equal(grh[28], 17); /* the time to live, and the protocol */
 			assert_int_equal(grh[29], 17);
 			assert_memory_equal(grh + 32, gid.raw + 12, 4);
@@ -144,6 +145,7 @@ static void headers(void **state)
 		} else {
 			assert_int_equal(grh[0] >> 4, 6);
 			assert_int_equal((grh[0] << 8 | grh[1]) >> 4 & 0xff, 0x5c);
+			assert_int_equal(grh[4] << 8 | grh[5], (kind & 1 ? 8 : 0) + length);
 			assert_int_equal(grh[6], kind & 1 ? 17 : 0x1b);
 			assert_int_equal(grh[7], 17);
 			assert_memory_equal(grh + 8, gid.raw, 16);

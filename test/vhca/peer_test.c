@@ -80,6 +80,46 @@ static void with_another_rkey(void **state)
 	run_two(expect_access_error, be_there, IBV_QPT_RC, 0, "", false);
 }
 
+/* ---- another version ---- */
+
+static const struct manner version_1 = {.retry_cnt = 7, .rnr_retry = 7, .sgid_index = 2};
+static const struct manner version_1_hasty = {.timeout = 12, .retry_cnt = 1, .sgid_index = 2};
+
+/* A pair that no wire would connect: one sends RoCEv1, the other RoCEv2. Over UDP both were v2. */
+static void send_version_1(struct side *side)
+{
+	side_open(side, &version_1_hasty);
+	rendezvous(side);
+	expect_error(side, IBV_WR_RDMA_WRITE, IBV_WC_RETRY_EXC_ERR);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void send_among_equals(struct side *side)
+{
+	side_open(side, &version_1);
+	rendezvous(side);
+	post_one(side, IBV_WR_RDMA_WRITE, 0, LENGTH);
+	expect_status(side, 0, IBV_WC_SUCCESS);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void be_there_in_version_1(struct side *side)
+{
+	side_open(side, &version_1);
+	rendezvous(side);
+	rendezvous(side);
+	side_close(side);
+}
+
+static void of_another_version(void **state)
+{
+	(void)state;
+	run_two(send_version_1, be_there, IBV_QPT_RC, 0, "", false);
+	run_two(send_among_equals, be_there_in_version_1, IBV_QPT_RC, 0, "", false);
+}
+
 /* ---- a receive that comes late ---- */
 
 /* A send found no receive, and as many reads as may be under way had been sent behind it. They were
@@ -569,6 +609,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_receives),
 		cmocka_unit_test(with_another_rkey),
+		cmocka_unit_test(of_another_version),
 		cmocka_unit_test(reads_behind_a_send_that_waits),
 		cmocka_unit_test(datagrams_without_receives),
 		cmocka_unit_test(unreliable_sends_without_receives),

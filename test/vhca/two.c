@@ -75,7 +75,7 @@ static struct ibv_ah_attr to_peer(const struct side *side)
 {
 	return (struct ibv_ah_attr){.is_global = 1,
 		.port_num = 1,
-		.grh = {.dgid = side->remote.gid, .sgid_index = GID_INDEX, .hop_limit = 64}};
+		.grh = {.dgid = side->remote.gid, .sgid_index = side->sgid_index, .hop_limit = 64}};
 }
 
 static uint8_t or (uint8_t value, uint8_t otherwise)
@@ -128,6 +128,7 @@ static void connect_qp(struct side *side, const struct manner *manner)
 
 void side_open(struct side *side, const struct manner *manner)
 {
+	side->sgid_index = or (manner->sgid_index, GID_INDEX);
 	make_objects(side);
 	meet(side);
 	connect_qp(side, manner);

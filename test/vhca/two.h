@@ -37,6 +37,7 @@ struct side {
 	int peer; /* a socket */
 	enum ibv_qp_type type;
 	uint32_t n_messages;
+	uint8_t sgid_index;
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_cq *send_cq, *recv_cq;
@@ -48,9 +49,10 @@ struct side {
 	uint64_t atomics;  /* of each kind, so far */
 };
 
-/* What the QP is connected with; 0 of the limits of reads and atomics is 4, of the timeout 15. */
+/* What the QP is connected with; 0 of the limits of reads and atomics is 4, of the timeout 15, of the
+ * GID 3, which is RoCEv2's. */
 struct manner {
-	uint8_t timeout, retry_cnt, rnr_retry, max_rd_atomic, max_dest_rd_atomic;
+	uint8_t timeout, retry_cnt, rnr_retry, max_rd_atomic, max_dest_rd_atomic, sgid_index;
 };
 
 /* Opens, meets the peer, and connects; a UD QP gets an address handle of the peer. */
