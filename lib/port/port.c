@@ -273,9 +273,26 @@ VBN_API int vbn_port_gids(const char *name, char (*gids)[80], int n)
 	return ret ? ret : vbn__control_call(-1, gids_call, &(struct gids_args){&parsed, gids, n});
 }
 
+struct info_args {
+	const struct vbn_port *port;
+	struct vbn_port_info *info;
+};
+
+static int info_call(void *arg)
+{
+	struct info_args *args = arg;
+
+	*args->info = args->port->info;
+	return 0;
+}
+
+/* The control thread writes it as events come. */
 VBN_API void vbn_port_info(const struct vbn_port *port, struct vbn_port_info *info)
 {
-	*info = port->info;
+	struct info_args args = {port, info};
+
+	if (vbn__control_call(-1, info_call, &args))
+		info_call(&args); /* there is none any more */
 }
 
 VBN_API int vbn_port_modes(const struct vbn_port *port, struct vbn_mode *modes, int n)

@@ -87,9 +87,12 @@ static void test_every_syndrome(void **state)
 
 static void expect_failed(struct vbn_queue *queue, enum vbn_status status, const char *words)
 {
-	do
+	for (;;) {
 		duo_wait(queue, 1);
-	while (duo.events[0].op != VBN_OP_FAILED);
+		if (duo.events[0].op == VBN_OP_FAILED)
+			break;
+		vbn_buf_free(&duo.events[0].buf, 1); /* what had arrived before */
+	}
 	assert_int_equal(duo.events[0].status, status);
 	assert_has(vbn_queue_error(queue), words);
 }
@@ -429,50 +432,41 @@ static void test_gid_moves(void **state)
 }
 
 /* Nothing more comes out of a CQ that was overrun; here because its record was kept back. */
+static void let_go_of(int n)
+{
+	for (int i = 0; i < n; i++)
+		if (duo.events[i].buf)
+			vbn_buf_free(&duo.events[i].buf, 1);
+}
+
 static void test_cq_error(void **state)
 {
-	(void)state;
-	for (int kind = 0; kind < DUO_SHARED; kind++) {
-		struct vbn_queue_conf conf = duo_conf(VBN_RC, (enum duo_kind)kind);
-		struct mlx5_queue *mq;
-		__be32 *record, elsewhere;
-
-		duo_connect(&conf);
-		duo_stream(duo.a, duo.b, 10);
-		mq = mlx5_queue(duo.b);
-		record = mq->recv_cq->record;
-		mq->recv_cq->record = &elsewhere;
-		for (int i = 0; i < 2 * DUO_DEPTH && !duo.b->failed; i++) {
-			if (vbn_send_inline(duo.a, "some bytes", 10) < 0)
-				break;
-			vbn_flush(duo.a);
-			for (int j = 0; j < 20; j++) {
-				int got = vbn_poll(duo.worker, duo.events, 8);
-
-				for (int k = 0; k < got; k++)
-					if (duo.events[k].buf)
-						vbn_buf_free(&duo.events[k].buf, 1);
-				sched_yield();
-			}
-		}
-		if (!duo.b->failed)
-			expect_failed(duo.b, VBN_CQ_ERROR, "a completion queue of it has failed");
-		assert_has(vbn_queue_error(duo.b), "a completion queue of it has failed");
-		mq->recv_cq->record = record;
-		while (!vbn__failed_is_quiet(duo.b)) {
-			int got = vbn_poll(duo.worker, duo.events, 8);
-
-			for (int k = 0; k < got; k++)
-				if (duo.events[k].buf)
-					vbn_buf_free(&duo.events[k].buf, 1);
-		}
-		assert_int_equal(vbn_queue_reset(duo.b), -EIO);
-		duo_disconnect();
-	}
-	/* New ones work. */
 	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
+	uint64_t start = clock_ns();
+	__be32 *record, elsewhere;
+	struct mlx5_queue *mq;
 
+	(void)state;
 	duo_connect(&conf);
+	duo_stream(duo.a, duo.b, 10);
+	mq = mlx5_queue(duo.b);
+	record = mq->recv_cq->record;
+	mq->recv_cq->record = &elsewhere;
+	while (!duo.b->failed) {
+		if (vbn_send_inline(duo.a, "some bytes", 10) == 1)
+			vbn_flush(duo.a);
+		let_go_of(vbn_poll(duo.worker, duo.events, 8));
+		duo_patience(start);
+	}
+	mq->recv_cq->record = record;
+	assert_has(vbn_queue_error(duo.b), "a completion queue of it has failed");
+	while (!vbn__failed_is_quiet(duo.b)) {
+		let_go_of(vbn_poll(duo.worker, duo.events, 8));
+		duo_patience(start);
+	}
+	assert_int_equal(vbn_queue_reset(duo.b), -EIO);
+	duo_disconnect();
+	duo_connect(&conf); /* new ones work */
 	duo_stream(duo.a, duo.b, 100);
 }
 
