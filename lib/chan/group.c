@@ -140,7 +140,8 @@ static int create_pools(struct vbn_channel_group *group)
 static int create_rings(struct vbn_channel_group *group)
 {
 	const struct vbn_channel_group_conf *conf = &group->conf;
-	uint32_t most = 1u << log2_floor(group->port->info.max_depth);
+	/* half of what a queue's ring may be: a shared one has an entry more than it is asked for */
+	uint32_t most = (1u << log2_floor(group->port->info.max_depth)) / 2;
 	uint32_t depth = (uint32_t)min(
 		pow2_ceil((uint64_t)conf->max_channels * conf->window), (uint64_t)most);
 	uint32_t each = depth / conf->window;
