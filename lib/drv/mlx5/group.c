@@ -386,8 +386,7 @@ void vbn__group_put(struct mlx5_group *group)
 		ibv_dealloc_pd(group->pd);
 	if (group->td)
 		ibv_dealloc_td(group->td);
-	for (size_t i = 0; i < ARRAY_SIZE(group->by_qpn); i++)
-		free(group->by_qpn[i]);
+	qpn_free(&group->by_qpn);
 	while (doorbell) {
 		struct doorbell *next = doorbell->next;
 
@@ -467,15 +466,7 @@ struct shared_cq *vbn__group_reserve(
 
 int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq)
 {
-	const uint32_t qpn = mq->queue.number;
-	struct mlx5_queue ***leaf = &group->by_qpn[qpn >> QPN_LEAF_BITS];
-
-	if (!*leaf)
-		*leaf = calloc(QPN_LEAF, sizeof(**leaf));
-	if (!*leaf)
-		return -ENOMEM;
-	(*leaf)[qpn & (QPN_LEAF - 1)] = mq;
-	return 0;
+	return qpn_add(&group->by_qpn, mq->queue.number, &mq->queue);
 }
 
 /* ---- a queue that goes ---- */
@@ -505,11 +496,9 @@ static void strike_out(struct mlx5_queue *mq, struct cq *cq, bool receives)
 
 void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq)
 {
-	const uint32_t qpn = mq->queue.number;
-
 	strike_out(mq, mq->send_cq, false);
 	strike_out(mq, mq->recv_cq, true);
-	group->by_qpn[qpn >> QPN_LEAF_BITS][qpn & (QPN_LEAF - 1)] = NULL;
+	qpn_remove(&group->by_qpn, mq->queue.number);
 	if (mq->in_idle)
 		LIST_REMOVE(group->idle, mq, next_idle);
 	if (mq->in_short)

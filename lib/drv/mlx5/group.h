@@ -9,17 +9,12 @@
 #define VBN_MLX5_GROUP_H
 
 #include "drv/mlx5/mlx5.h"
+#include "drv/qpn_table.h"
 
 struct shared_cq {
 	struct cq cq;
 	struct shared_cq *next;
 	uint32_t reserved;
-};
-
-enum {
-	QPN_LEAF_BITS = 12, /* of 24 */
-	QPN_LEAF = 1 << QPN_LEAF_BITS,
-	QPN_TOP = 1 << (24 - QPN_LEAF_BITS),
 };
 
 struct mlx5_srq {
@@ -36,7 +31,7 @@ struct mlx5_group {
 	struct queue_group group;
 	struct shared_cq *send_cqs, *recv_cqs;
 	struct mlx5_srq *srqs;
-	struct mlx5_queue **by_qpn[QPN_TOP];
+	struct qpn_table by_qpn;
 	struct mlx5_queue *backlog, *backlog_last; /* those with more to give than there was room */
 	struct mlx5_queue *idle;                   /* those with an unsignalled tail */
 	struct mlx5_queue *short_rings;            /* those with receives to post */
@@ -49,9 +44,9 @@ struct mlx5_group {
 
 static force_inline struct mlx5_queue *group_find(const struct mlx5_group *group, uint32_t qpn)
 {
-	struct mlx5_queue **leaf = group->by_qpn[qpn >> QPN_LEAF_BITS];
+	struct vbn_queue *queue = qpn_find(&group->by_qpn, qpn);
 
-	return likely(leaf) ? leaf[qpn & (QPN_LEAF - 1)] : NULL;
+	return likely(queue) ? mlx5_queue(queue) : NULL;
 }
 
 /* The rest is on the control thread, while the worker waits; put destroys what nobody uses. */
