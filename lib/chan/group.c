@@ -153,14 +153,18 @@ static int create_rings(struct vbn_channel_group *group)
 	group->rings = calloc(n, sizeof(*group->rings));
 	if (!group->rings)
 		return -ENOMEM;
-	for (group->n_rings = 0; group->n_rings < n && !ret; group->n_rings++) {
+	for (; group->n_rings < n && !ret; group->n_rings += !ret) {
 		struct vbn_srq_conf srq = {.depth = depth, .pool = group->rx_pool};
 		struct ring *ring = &group->rings[group->n_rings];
 
 		ring->max_channels = each;
 		ret = vbn__srq_create_in(group->queues, group->port, &srq, &ring->srq);
 	}
-	return ret;
+	if (ret != -ENOTSUP || group->n_rings || conf->shared == VBN_ON)
+		return ret;
+	free(group->rings);
+	group->rings = NULL;
+	return 0;
 }
 
 static int add_counters(struct vbn_channel_group *group)

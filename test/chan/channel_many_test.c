@@ -218,6 +218,63 @@ static void channels_that_come_and_go_leave_nothing(void **state)
 	free_many();
 }
 
+/* The largest there is: from bufs of 64 MiB, to a place of its size. Run where thousands are. */
+static void a_message_of_a_gibibyte(void **state)
+{
+	const struct vbn_channel_group_conf conf = {.max_channels = 1,
+		.buf_size = 4096,
+		.window = 16,
+		.max_message = 1ull << 30,
+		.landing_size = 1ull << 30,
+		.give_up_ns = 20 * SECOND_NS};
+	struct vbn_pool_conf bufs = {.n_bufs = 16, .data_size = 64 << 20, .name = "gibibyte"};
+	struct vbn_channel_event event = {0};
+	struct vbn_buf *buf, *message = NULL;
+	struct vbn_pool *pool;
+	uint64_t begin;
+
+	(void)state;
+	if (n_channels < 1000)
+		return;
+	memset(&many, 0, sizeof(many));
+	many.there = calloc(1, sizeof(*many.there));
+	many.here = calloc(1, sizeof(*many.here));
+	assert_int_equal(vbn_channel_group_create(f.worker, f.port, &conf, &f.here), 0);
+	assert_int_equal(vbn_channel_group_create(f.worker, f.port, &conf, &f.there), 0);
+	assert_int_equal(
+		vbn_channel_listen(f.there, "127.0.0.1:0", accept_one, NULL, &f.listener), 0);
+	assert_int_equal(vbn_pool_create(&bufs, &pool), 0);
+	assert_int_equal(vbn_port_register(f.port, vbn_pool_zone(pool)), 0);
+	connect_one(0);
+	many_until(many.opened == 2);
+	for (uint64_t i = 0; i < 16; i++) {
+		assert_int_equal(vbn_buf_alloc(pool, &buf, 1), 1);
+		buf->len = 64 << 20;
+		memset(buf->data, (int)(i + 1), buf->len);
+		if (message)
+			vbn_buf_append(message, buf);
+		else
+			message = buf;
+	}
+	begin = clock_ns();
+	assert_int_equal(vbn_channel_send(many.here[0], &message, 1), 1);
+	while (!event.channel || event.op != VBN_CHANNEL_MESSAGE) {
+		struct vbn_channel_event other;
+
+		vbn_channel_poll(f.here, &other, 1);
+		vbn_channel_poll(f.there, &event, 1);
+		vbn_worker_poll(f.worker);
+	}
+	printf("a message of 1 GiB took %.1f s\n", (double)(clock_ns() - begin) / 1e9);
+	assert_int_equal(event.len, 1ull << 30);
+	for (uint64_t at = 0; at < event.len; at += 4093)
+		assert_int_equal(event.data[at], (at >> 26) + 1);
+	vbn_channel_release(&event);
+	many_until(vbn_pool_available(pool) == 16);
+	free_many();
+	vbn_pool_destroy(pool);
+}
+
 #define with_fixture(test) cmocka_unit_test_setup_teardown(test, fixture_open, fixture_close)
 
 int main(int argc, char **argv)
@@ -225,6 +282,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		with_fixture(thousands_of_channels_in_one_worker),
 		with_fixture(channels_that_come_and_go_leave_nothing),
+		with_fixture(a_message_of_a_gibibyte),
 	};
 
 	mallopt(M_ARENA_MAX, 1); /* what mallinfo2() counts */

@@ -188,6 +188,7 @@ static void a_process_may_do_all_and_close(void **state)
 static void a_process_that_is_killed_is_noticed(void **state)
 {
 	pid_t pid, other;
+	uint64_t begin;
 	int status = -1;
 
 	(void)state;
@@ -198,8 +199,10 @@ static void a_process_that_is_killed_is_noticed(void **state)
 	turn_until(f.n_b == 2 && f.b[1].received >= 10);
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
+	begin = clock_ns();
 	/* what it had sent is received, then it is silent, is asked, and does not answer */
 	turn_until(f.b[0].seen[VBN_CHANNEL_FAILED]);
+	printf("its death was noticed after %.2f s\n", (double)(clock_ns() - begin) / 1e9);
 	assert_has(f.b[0].error, " failed: ");
 	send_all(&f.b[1], f.pool, 1, N_MESSAGES, 100);
 	vbn_channel_end(f.b[1].channel);
