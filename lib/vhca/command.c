@@ -233,6 +233,7 @@ void vhca_answer_port(const struct vhca_device *device, struct ib_uverbs_query_p
 	*resp = (struct ib_uverbs_query_port_resp){
 		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
 		.max_msg_sz = MAX_MESSAGE,
+		.qkey_viol_cntr = device->qkey_violations,
 		.gid_tbl_len = VHCA_N_GIDS,
 		.pkey_tbl_len = 1,
 		.state = device->port_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,

@@ -478,6 +478,29 @@ bool vhca_page_rung(const struct vhca_page *page);
 
 /* ---- requester.c ---- */
 
+/* Why, for the vendor syndrome of an error CQE. */
+enum vhca_vendor {
+	VHCA_VENDOR_NONE,
+	VHCA_VENDOR_LKEY = 0x53,
+	VHCA_VENDOR_WQE = 0x68,
+	VHCA_VENDOR_LENGTH = 0x6f,
+	VHCA_VENDOR_RETRY = 0x81,
+	VHCA_VENDOR_REMOTE = 0x88,
+	VHCA_VENDOR_RNR = 0x97,
+	VHCA_VENDOR_FLUSH = 0xf9,
+	VHCA_VENDOR_FAULT = 0xfa,
+};
+
+/* Of what was wrong at this end. */
+static inline uint8_t vhca_vendor_of(uint8_t syndrome)
+{
+	switch (syndrome) {
+	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return VHCA_VENDOR_LKEY;
+	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return VHCA_VENDOR_LENGTH;
+	default: return VHCA_VENDOR_WQE;
+	}
+}
+
 /* A WQE that has not completed, and of which the peer may know. */
 bool vhca_requester_has_begun(const struct vhca_qp *qp);
 

@@ -12,9 +12,6 @@ enum {
 	HELD_NS = 1000 * 1000, /* while what has come waits for a receiver */
 };
 
-/* Why, for the vendor syndrome of an error CQE. */
-enum { VENDOR_LOCAL = 0x53, VENDOR_REMOTE = 0x88, VENDOR_RETRY = 0x81, VENDOR_RNR = 0x97 };
-
 /* ---- requests ---- */
 
 static struct vhca_request *request_at(const struct vhca_flow *flow, uint32_t i)
@@ -87,7 +84,8 @@ static void retire_all(struct vhca_flow *flow)
 		struct vhca_request *request = request_at(flow, flow->tail);
 
 		if (unlikely(request->syndrome)) {
-			fail_request(flow, request, request->syndrome, VENDOR_LOCAL);
+			fail_request(flow, request, request->syndrome,
+				vhca_vendor_of(request->syndrome));
 			return;
 		}
 		if (vhca_psn_ahead(flow->done_psn, psn_behind(request)) < 0)
@@ -418,7 +416,7 @@ static void not_ready(struct vhca_flow *flow, uint32_t psn, uint8_t timer)
 
 	vhca_counters_of(&flow->qp->object)->rnr_nak_retry_err++;
 	if (set->rnr_retry != INFINITE_RNR && flow->rnr_tries >= set->rnr_retry) {
-		fail_head(flow, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VENDOR_RNR);
+		fail_head(flow, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VHCA_VENDOR_RNR);
 		return;
 	}
 	flow->rnr_tries = (uint8_t)min(flow->rnr_tries + 1, INFINITE_RNR);
@@ -436,12 +434,12 @@ static void refused(struct vhca_flow *flow, uint8_t code)
 		go_back(flow, flow->done_psn);
 		break;
 	case VHCA_NAK_CODE_INVALID:
-		fail_head(flow, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, VENDOR_REMOTE);
+		fail_head(flow, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, VHCA_VENDOR_REMOTE);
 		break;
 	case VHCA_NAK_CODE_ACCESS:
-		fail_head(flow, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, VENDOR_REMOTE);
+		fail_head(flow, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, VHCA_VENDOR_REMOTE);
 		break;
-	default: fail_head(flow, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, VENDOR_REMOTE);
+	default: fail_head(flow, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, VHCA_VENDOR_REMOTE);
 	}
 }
 
@@ -606,7 +604,7 @@ void vhca_flow_timeout(struct vhca_flow *flow)
 	}
 	vhca_counters_of(&flow->qp->object)->local_ack_timeout_err++;
 	if (backlog == VHCA_BACKLOG_NONE && flow->tries++ >= flow->qp->set.retry_cnt) {
-		fail_head(flow, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY);
+		fail_head(flow, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VHCA_VENDOR_RETRY);
 		return;
 	}
 	go_back(flow, flow->done_psn);

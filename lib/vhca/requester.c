@@ -29,19 +29,6 @@ enum {
 	BLOCKS_AHEAD = 6, /* fetched while others are executed: the program's core has them */
 };
 
-/* Why, for the vendor syndrome of an error CQE. */
-enum {
-	VENDOR_NONE,
-	VENDOR_WQE = 0x68,
-	VENDOR_LKEY = 0x53,
-	VENDOR_LENGTH = 0x6f,
-	VENDOR_REMOTE = 0x88,
-	VENDOR_RETRY = 0x81,
-	VENDOR_RNR = 0x97,
-	VENDOR_FLUSH = 0xf9,
-	VENDOR_FAULT = 0xfa
-};
-
 static struct wqe engine_wqe cache_aligned; /* the engine's: there is one thread */
 
 /* ---- decode ---- */
@@ -363,15 +350,6 @@ static void complete_error(struct vhca_qp *qp, struct wqe *wqe, uint8_t syndrome
 	vhca_qp_fail_send(qp);
 }
 
-static uint8_t vendor_of(uint8_t syndrome)
-{
-	switch (syndrome) {
-	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return VENDOR_LKEY;
-	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return VENDOR_LENGTH;
-	default: return VENDOR_WQE;
-	}
-}
-
 /* ---- answers ---- */
 
 /* min_rnr_timer's codes, in units of 10 us. */
@@ -388,7 +366,7 @@ static void answer_rnr(struct vhca_qp *qp, struct wqe *wqe, uint8_t timer)
 {
 	vhca_counters_of(&qp->object)->rnr_nak_retry_err++;
 	if (qp->set.rnr_retry != INFINITE_RNR && qp->rnr_tries >= qp->set.rnr_retry) {
-		complete_error(qp, wqe, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VENDOR_RNR);
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VHCA_VENDOR_RNR);
 		return;
 	}
 	qp->rnr_tries = (uint8_t)min(qp->rnr_tries + 1, INFINITE_RNR);
@@ -403,7 +381,8 @@ static void answer_silence(struct vhca_qp *qp, struct wqe *wqe)
 	if (qp->transport_tries) /* the first time it is only sent */
 		vhca_counters_of(&qp->object)->local_ack_timeout_err++;
 	if (ns && qp->transport_tries++ > qp->set.retry_cnt)
-		complete_error(qp, wqe, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY);
+		complete_error(
+			qp, wqe, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VHCA_VENDOR_RETRY);
 	else
 		vhca_qp_wait(qp, ns ? ns : 1000000000ull);
 }
@@ -422,16 +401,16 @@ static void answered(struct vhca_qp *qp, struct wqe *wqe, struct vhca_answer ans
 	case VHCA_RNR: answer_rnr(qp, wqe, answer.rnr_timer); break;
 	case VHCA_SILENCE: answer_silence(qp, wqe); break;
 	case VHCA_NAK_INVALID:
-		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, VENDOR_REMOTE);
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, VHCA_VENDOR_REMOTE);
 		break;
 	case VHCA_NAK_ACCESS:
-		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, VENDOR_REMOTE);
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, VHCA_VENDOR_REMOTE);
 		break;
 	case VHCA_NAK_OPERATION:
-		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, VENDOR_REMOTE);
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, VHCA_VENDOR_REMOTE);
 		break;
 	case VHCA_OWN_MEMORY:
-		complete_error(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
+		complete_error(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VHCA_VENDOR_LKEY);
 		break;
 	case VHCA_LATER: advance(qp, wqe); break;
 	case VHCA_BUSY: not_now(qp); break;
@@ -576,12 +555,12 @@ static force_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 	if (unlikely(vhca_fault_any) && !syndrome) {
 		syndrome = planted_syndrome(qp);
 		if (syndrome) {
-			complete_error(qp, wqe, syndrome, VENDOR_FAULT);
+			complete_error(qp, wqe, syndrome, VHCA_VENDOR_FAULT);
 			return;
 		}
 	}
 	if (unlikely(syndrome))
-		complete_error(qp, wqe, syndrome, vendor_of(syndrome));
+		complete_error(qp, wqe, syndrome, vhca_vendor_of(syndrome));
 	else if (unlikely(wqe->message.opcode == MLX5_OPCODE_NOP))
 		complete(qp, wqe);
 	else if (unlikely(qp->type == IBV_QPT_UD))
@@ -636,8 +615,8 @@ static unsigned int flush(struct vhca_qp *qp, struct wqe *wqe)
 	for (; n < RUN_WQES && qp->sq_ci != qp->sq_pi; n++) {
 		fetch(qp, wqe);
 		limit_size(qp, wqe);
-		vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, VENDOR_FLUSH,
-			(uint8_t)wqe->opcode, wqe->index);
+		vhca_cqe_error(qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+			VHCA_VENDOR_FLUSH, (uint8_t)wqe->opcode, wqe->index);
 		advance(qp, wqe);
 		qp->sq_done = qp->sq_ci;
 	}
@@ -702,7 +681,7 @@ bool vhca_requester_lost(uintptr_t address)
 	if (completes_later(qp))
 		vhca_flow_lost(qp, engine_wqe.index);
 	else
-		complete_error(qp, &engine_wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LKEY);
+		complete_error(qp, &engine_wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VHCA_VENDOR_LKEY);
 	engine_wqe.message.qp = NULL;
 	return true;
 }

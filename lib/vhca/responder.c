@@ -561,6 +561,12 @@ static uint32_t packet_kind(const uint8_t grh[VHCA_GRH])
 	return grh[6] == UDP ? V2_IPV6 : GRH_OF_V1;
 }
 
+static cold void count_violation(struct vhca_device *device)
+{
+	if (device->qkey_violations < UINT16_MAX)
+		device->qkey_violations++;
+}
+
 /* What does not get in is dropped, and nobody hears of it; only a receive WQE that is itself wrong,
  * or too small, fails the QP. */
 static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *message,
@@ -581,6 +587,7 @@ static void receive_datagram(struct vhca_qp *qp, const struct vhca_message *mess
 
 	if (datagram->qkey != qp->set.qkey) {
 		vhca_counters_of(&qp->object)->port_rcv_errors++;
+		count_violation(qp->object.context->device);
 		return;
 	}
 	if ((vhca_fault_rnr && vhca_fault_not_ready()) || !receive_peek(qp, &receive)) {

@@ -51,7 +51,8 @@ static cold void say(const struct rule *broken, const struct vhca_qp *qp, uint32
 	if (qp)
 		snprintf(who, sizeof(who), " by QP 0x%x of %s", qp->number,
 			qp->object.context->device->name);
-	log_error("vhca: rule %s broken%s at index %u: %s is 0x%llx%s; %s (%s)", broken->name, who,
+	vbn__log(broken->class == VHCA_SOFT ? LOG_NOTICE : LOG_ERROR,
+		"vhca: rule %s broken%s at index %u: %s is 0x%llx%s; %s (%s)", broken->name, who,
 		index, field, (unsigned long long)found, due, broken->sentence, broken->source);
 }
 

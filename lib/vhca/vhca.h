@@ -213,6 +213,7 @@ struct vhca_device {
 	const struct vhca_device_options *options;
 	const struct vhca_facts *facts;
 	bool port_up;
+	uint16_t qkey_violations; /* stays at its largest */
 	bool fatal;  /* the chip is dead: no queue runs, commands but the ends of objects fail */
 	int refused; /* errno: it has not the address that was asked for, which has been told; 0 */
 	enum ibv_mtu mtu;

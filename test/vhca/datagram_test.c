@@ -187,6 +187,7 @@ static void dropped(void **state)
 	enum { WRONG_QKEY, NO_RECEIVE, NO_QP, NOT_UD, N_CASES };
 	struct pair_conf conf = {.type = IBV_QPT_UD}, connected = {.type = IBV_QPT_RC};
 	struct pair pair, other;
+	struct ibv_port_attr port;
 	struct ibv_ah *ah;
 
 	(void)state;
@@ -209,6 +210,8 @@ static void dropped(void **state)
 			expect_out_of_buffer(before);
 		expect_quiet(pair.b.recv_cq);
 		expect_quiet(other.b.recv_cq);
+		assert_int_equal(ibv_query_port(pair.context, 1, &port), 0);
+		assert_int_equal(port.qkey_viol_cntr, 1);
 		if (i == WRONG_QKEY) { /* its receive is still there */
 			send_datagram(&pair, ah, 2, pair.b.qp->qp_num, PAIR_QKEY, 8, false, 0);
 			expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);

@@ -377,6 +377,32 @@ static void modify_to_error_flushes(void **state)
 	pair_close(&pair);
 }
 
+/* An atomic is of 8 bytes, and libmlx5 makes so many of each segment. By packets the vendor syndrome was that of a wrong lkey. */
+static void vendor_syndromes(void **state)
+{
+	struct pair_conf conf = {
+		.max_sge = 2, .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	struct ibv_sge sge[2];
+	struct pair pair;
+	struct ibv_wc wc;
+
+	(void)state;
+	pair_open(&pair, &conf);
+	sge[0] = sge[1] = (struct ibv_sge){(uintptr_t)pair.a.memory, 8, pair.a.mr->lkey};
+	wr.sg_list = sge;
+	wr.num_sge = 2;
+	wr.wr.atomic.remote_addr = (uintptr_t)pair.b.memory;
+	wr.wr.atomic.rkey = pair.b.mr->rkey;
+	assert_int_equal(ibv_post_send(pair.a.qp, &wr, &bad), 0);
+	wc = wait_wc(pair.a.send_cq);
+	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
+	assert_int_equal(wc.vendor_err, 0x6f);
+	pair_close(&pair);
+}
+
 /* A CQ that nobody polls fills up; the next completion is lost, the CQ is dead, and the QP with it. It
  * stayed in RTS: what was posted from then on vanished. */
 static void cq_overrun(void **state)
@@ -466,6 +492,7 @@ int main(void)
 		cmocka_unit_test(nobody_answers),
 		cmocka_unit_test(late_peer_is_reached),
 		cmocka_unit_test(modify_to_error_flushes),
+		cmocka_unit_test(vendor_syndromes),
 		cmocka_unit_test(cq_overrun),
 		cmocka_unit_test(modify_refuses),
 		cmocka_unit_test(registration_refuses),

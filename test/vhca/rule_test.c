@@ -775,6 +775,9 @@ static void expect_named(const struct rule_case *one, const char *strict, const 
 	snprintf(due, sizeof(due), "rule %s broken", rules[one->rule].name);
 	if (!strstr(said, due) || !strstr(said, rules[one->rule].sentence))
 		fail_msg("%s, %s: \"%s\" is not in \"%s\"", one->name, strict, due, said);
+	/* What hardware lets pass was told as an error. */
+	if (!strstr(said, "error: vhca: rule") != (rules[one->rule].class == VHCA_SOFT))
+		fail_msg("%s, %s: told as what it is not: \"%s\"", one->name, strict, said);
 	for (const char *at = said; !one->with_others && (at = strstr(at, "rule ")); at++)
 		if (strncmp(at, due, strlen(due)))
 			fail_msg("%s, %s: another rule is in \"%s\"", one->name, strict, said);
