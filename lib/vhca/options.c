@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <limits.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -197,6 +198,16 @@ static bool parse_suffix(char *text, char mark, long long high, long long *value
 	return !parse_number(at + 1, 1, high, value);
 }
 
+/* One that a port can have: no group's, and not the broadcast or the unspecified one. */
+static bool is_host(const uint8_t raw[16], bool ipv4)
+{
+	static const uint8_t none[16];
+	uint8_t first = raw[ipv4 ? 12 : 0];
+
+	return memcmp(raw + (ipv4 ? 12 : 0), none, ipv4 ? 4 : 16) &&
+		(ipv4 ? first < 224 : first != 0xff);
+}
+
 /* ADDRESS[/PREFIX][@VLAN] */
 static bool parse_one_address(char *text, struct vhca_address *address)
 {
@@ -204,7 +215,8 @@ static bool parse_one_address(char *text, struct vhca_address *address)
 	bool ipv4;
 
 	if (!parse_suffix(text, '@', 4094, &vlan) || !parse_suffix(text, '/', 128, &prefix) ||
-		!parse_raw(text, address->raw, &ipv4) || (ipv4 && prefix > 32))
+		!parse_raw(text, address->raw, &ipv4) || !is_host(address->raw, ipv4) ||
+		(ipv4 && prefix > 32))
 		return false;
 	address->prefix = (uint8_t)(prefix && ipv4 ? 96 + prefix : prefix);
 	address->vlan = (uint16_t)vlan;
@@ -249,10 +261,11 @@ static const char *parse_gateway(struct vhca_options *options, const char *text)
 static const char *parse_wire(struct vhca_options *options, const char *text)
 {
 	bool plain = !strcmp(text, "loopback") || !strcmp(text, "udp");
-	bool interface =
-		(!strncmp(text, "tap:", 4) && text[4]) || (!strncmp(text, "packet:", 7) && text[7]);
+	const char *interface = !strncmp(text, "tap:", 4) ? text + 4
+		: !strncmp(text, "packet:", 7)            ? text + 7
+							  : "";
 
-	if ((!plain && !interface) || strlen(text) >= sizeof(options->wire))
+	if (!plain && (!*interface || strlen(interface) >= IFNAMSIZ))
 		return "is not a wire that exists: loopback, udp, tap:INTERFACE or packet:INTERFACE";
 	snprintf(options->wire, sizeof(options->wire), "%s", text);
 	return NULL;
