@@ -45,8 +45,10 @@ struct cq {
  * what its completion means. */
 enum {
 	SLOT_EMPTY = 1 << 0, /* no buf: sent inline, a NOP, or a WQE's further WQEBB */
-	SLOT_EVENT = 1 << 1, /* returns the buf by an event, whose op is in the bits from SLOT_OP on */
-	SLOT_FOREIGN = 1 << 2, /* with neither: a chain, or a buf of another pool than the queue's */
+	SLOT_EVENT =
+		1 << 1, /* returns the buf by an event, whose op is in the bits from SLOT_OP on */
+	SLOT_FOREIGN =
+		1 << 2, /* with neither: a chain, or a buf of another pool than the queue's */
 	SLOT_FURTHER = 1 << 3 | SLOT_EMPTY, /* a further WQEBB of the WQE before */
 	SLOT_NOP = 1 << 4 | SLOT_EMPTY,
 	SLOT_OP = 2,
