@@ -42,6 +42,13 @@ int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const ch
 	bool (*accepts)(struct ibv_device *device),
 	struct ibv_context *(*open_device)(struct ibv_device *device));
 
+/* Every GID of the device that is valid: how many, or -errno; *table is freed by the caller. */
+int vbn__rdma_read_gids(
+	struct ibv_context *context, uint32_t port_number, struct ibv_gid_entry **table);
+
+/* Follows the async events of an opened port until it is closed. */
+int vbn__rdma_watch_events(struct rdma_port *port);
+
 /* Accepts a half-opened port. */
 void vbn__rdma_close(struct rdma_port *port);
 

@@ -49,6 +49,9 @@ static force_inline struct mlx5_queue *group_find(const struct mlx5_group *group
 	return likely(queue) ? mlx5_queue(queue) : NULL;
 }
 
+/* Events of all queues that share CQs. */
+int vbn__group_poll(struct queue_group *group, struct vbn_event *events, int n);
+
 /* The rest is on the control thread, while the worker waits; put destroys what nobody uses. */
 struct mlx5_group *vbn__group_get(struct rdma_port *port, struct queue_list *list);
 void vbn__group_put(struct mlx5_group *group);

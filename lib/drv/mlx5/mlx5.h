@@ -7,7 +7,8 @@
  *   port.c       open by mlx5dv, the driver's table
  *   queue.c      create, connect, reset, stop, free
  *   rings.c      libmlx5's queue pairs and CQs, and their memory taken over; modes.c says how
- *   group.c      what a worker's queues share: CQs, a register, a table from QPN to queue
+ *   group.c      what a worker's queues share: CQs, a register, a table from QPN to queue;
+ *                group_poll.c their completions
  *   srq.c        a shared receive ring
  *   sq_stage.h   the template of operations with bufs: sq.c send and write, sq_rdma.c read and
  *                atomics, sq_peer.c datagrams; sq_inline.c bytes; sq.c flush
