@@ -219,25 +219,31 @@ static fast_path int recv_datagrams_ahead(struct vbn_queue *queue, struct vbn_bu
 	return recv_bufs(queue, bufs, n, true, true);
 }
 
-static fast_path int poll_messages(struct vbn_queue *queue, struct vbn_event *events, int n)
+/* What a poll finds most often, where queues are many. */
+static force_inline bool nothing_to_do(const struct mlx5_queue *mq)
 {
-	return poll_events(queue, events, n, false, false);
+	const struct mlx5_cqe64 *cqe;
+
+	return mq->sq.tail == mq->sq.head && !ring_is_short(mq->rq) &&
+		cqe_absent(cq_look(&mq->own_recv_cq, mq->own_recv_cq.index, &cqe));
 }
 
-static fast_path int poll_messages_ahead(struct vbn_queue *queue, struct vbn_event *events, int n)
-{
-	return poll_events(queue, events, n, false, true);
-}
+/* Polling an idle queue saves no registers. */
+#define POLL(name, datagrams, prefetch)                                                      \
+	static noinline fast_path int name##_busy(                                           \
+		struct vbn_queue *queue, struct vbn_event *events, int n)                    \
+	{                                                                                    \
+		return poll_events(queue, events, n, datagrams, prefetch);                   \
+	}                                                                                    \
+	static fast_path int name(struct vbn_queue *queue, struct vbn_event *events, int n)  \
+	{                                                                                    \
+		return nothing_to_do(mlx5_queue(queue)) ? 0 : name##_busy(queue, events, n); \
+	}
 
-static fast_path int poll_datagrams(struct vbn_queue *queue, struct vbn_event *events, int n)
-{
-	return poll_events(queue, events, n, true, false);
-}
-
-static fast_path int poll_datagrams_ahead(struct vbn_queue *queue, struct vbn_event *events, int n)
-{
-	return poll_events(queue, events, n, true, true);
-}
+POLL(poll_messages, false, false)
+POLL(poll_messages_ahead, false, true)
+POLL(poll_datagrams, true, false)
+POLL(poll_datagrams_ahead, true, true)
 
 void vbn__rq_ops(struct queue_ops *ops, bool datagrams, bool prefetch)
 {

@@ -126,7 +126,27 @@ static force_inline void sq_completed(struct sq *sq, uint16_t index)
 	sq->done = index;
 }
 
-/* The event of a slot that wants one: every field but the padding is written. */
+/* Length, no immediate, op and status as two stores. */
+static force_inline void event_rest(
+	struct vbn_event *event, uint32_t len, uint8_t op, uint8_t status)
+{
+	static_assert(offsetof(struct vbn_event, imm) == offsetof(struct vbn_event, len) + 4 &&
+			offsetof(struct vbn_event, op) == offsetof(struct vbn_event, len) + 8 &&
+			offsetof(struct vbn_event, status) == offsetof(struct vbn_event, op) + 1 &&
+			sizeof(*event) == offsetof(struct vbn_event, op) + 8,
+		"they are two words");
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	const uint64_t words[2] = {len, op | (uint64_t)status << 8};
+#else
+	const uint64_t words[2] = {
+		(uint64_t)len << 32, (uint64_t)op << 56 | (uint64_t)status << 48};
+#endif
+
+	memcpy((char *)event + offsetof(struct vbn_event, len), &words[0], sizeof(words[0]));
+	memcpy((char *)event + offsetof(struct vbn_event, op), &words[1], sizeof(words[1]));
+}
+
+/* The event of a slot that wants one. */
 static force_inline void event_fill(struct mlx5_queue *mq, uintptr_t slot, struct vbn_buf *buf,
 	enum vbn_status status, struct vbn_event *event)
 {
@@ -135,11 +155,8 @@ static force_inline void event_fill(struct mlx5_queue *mq, uintptr_t slot, struc
 	event->queue = &mq->queue;
 	event->buf = buf;
 	event->cookie = NULL;
-	event->len = unlikely(flags & VBN_BUF_CHAIN) ? (uint32_t)vbn_buf_total(buf) : buf->len;
-	event->imm = 0;
-	event->op = (uint8_t)((slot & SLOT_BITS) >> SLOT_OP);
-	event->status = (uint8_t)status;
-	event->has_imm = 0;
+	event_rest(event, unlikely(flags & VBN_BUF_CHAIN) ? (uint32_t)vbn_buf_total(buf) : buf->len,
+		(uint8_t)((slot & SLOT_BITS) >> SLOT_OP), (uint8_t)status);
 	if (flags & VBN_BUF_COOKIE) {
 		event->cookie = buf->cookie;
 		buf->flags = (uint8_t)(flags & ~VBN_BUF_COOKIE);
