@@ -169,24 +169,35 @@ static void test_refused_remotely_srq(void **state)
 }
 
 /* An lkey that is none: the device will not read the message. */
+static void without_lkey(enum vbn_transport transport, enum duo_kind kind)
+{
+	struct vbn_queue_conf conf = duo_conf(transport, kind);
+	struct vbn_buf *buf;
+	__be32 *lkey, right;
+
+	duo_connect(&conf);
+	buf = duo_buf(0, 50);
+	if (duo.to_b)
+		vbn_buf_set_peer(buf, duo.to_b);
+	lkey = &mlx5_queue(duo.a)->sq.lkey;
+	right = *lkey;
+	*lkey = be32(0xbad00);
+	assert_int_equal(vbn_send_one(duo.a, buf), 1);
+	vbn_flush(duo.a);
+	expect_failed(duo.a, VBN_LOCAL_PROTECTION, "with lkey 0xbad00");
+	if (transport == VBN_UD)
+		assert_has(vbn_queue_error(duo.a), ", to QP ");
+	*lkey = right;
+	meet_again();
+	duo_disconnect();
+}
+
 static void test_local_protection(void **state)
 {
 	(void)state;
-	for (int kind = 0; kind < DUO_KINDS; kind++) {
-		struct vbn_queue_conf conf = duo_conf(VBN_RC, (enum duo_kind)kind);
-		__be32 *lkey, right;
-
-		duo_connect(&conf);
-		lkey = &mlx5_queue(duo.a)->sq.lkey;
-		right = *lkey;
-		*lkey = be32(0xbad00);
-		assert_int_equal(vbn_send_one(duo.a, duo_buf(0, 50)), 1);
-		vbn_flush(duo.a);
-		expect_failed(duo.a, VBN_LOCAL_PROTECTION, "with lkey 0xbad00");
-		*lkey = right;
-		meet_again();
-		duo_disconnect();
-	}
+	for (int transport = VBN_RC; transport <= VBN_UD; transport++)
+		for (int kind = 0; kind < DUO_KINDS; kind++)
+			without_lkey((enum vbn_transport)transport, (enum duo_kind)kind);
 }
 
 /* A message longer than a receive: the receiver knows which, the sender that it was refused. */

@@ -193,7 +193,7 @@ static void test_idle_tails(void **state)
 	destroy_pairs(0, 3);
 }
 
-/* Every index goes round: 16 bits of WQEs, of the shared ring's record, 24 of the CQ's. */
+/* Every 16-bit index goes round: of WQEs, of one and of two WQEBBs, and of the shared ring's record. */
 static void test_wraps(void **state)
 {
 	(void)state;
@@ -203,6 +203,10 @@ static void test_wraps(void **state)
 		duo_connect(&conf);
 		duo_stream(duo.a, duo.b, 70000);
 		assert_int_equal(vbn_recv(duo.b, &(struct vbn_buf *){NULL}, 1), -EOPNOTSUPP);
+		duo_disconnect();
+		conf = duo_conf(VBN_UD, (enum duo_kind)kind);
+		duo_connect(&conf);
+		duo_stream(duo.a, duo.b, 70000);
 		duo_disconnect();
 	}
 }
