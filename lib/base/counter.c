@@ -5,28 +5,25 @@
 #include <pthread.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct counter_set *first;
+static struct counter_set *first, **end = &first;
 
 void vbn__counters_add(struct counter_set *set)
 {
-	struct counter_set **end = &first;
-
 	pthread_mutex_lock(&lock);
-	while (*end)
-		end = &(*end)->next;
 	set->next = NULL;
+	set->at = end;
 	*end = set;
+	end = &set->next;
 	pthread_mutex_unlock(&lock);
 }
 
 void vbn__counters_remove(struct counter_set *set)
 {
 	pthread_mutex_lock(&lock);
-	for (struct counter_set **at = &first; *at; at = &(*at)->next) {
-		if (*at == set) {
-			*at = set->next;
-			break;
-		}
+	if (set->at) { /* else it was never added */
+		*set->at = set->next;
+		*(set->next ? &set->next->at : &end) = set->at;
+		set->at = NULL;
 	}
 	pthread_mutex_unlock(&lock);
 }

@@ -28,7 +28,7 @@ struct counter_set {
 	const struct counter_name *names;
 	const uint64_t *values;
 	size_t n;
-	struct counter_set *next; /* the registry's */
+	struct counter_set *next, **at; /* the registry's */
 };
 
 /* The set stays the caller's memory and must be removed before it goes. Any thread; takes a lock.

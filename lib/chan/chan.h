@@ -247,7 +247,7 @@ struct vbn_channel_group {
 	uint32_t window;       /* of each channel here */
 	uint32_t credit_batch; /* a limit is told when it has risen by so much */
 	struct vbn_channel *todo, *news, *hungry;
-	uint64_t tick_cycles, next_tick, ticks, tick_ns;
+	uint64_t tick_cycles, next_tick, ticks;
 	struct mailbox inbox; /* letters */
 	/* events of one queue event that the caller had no room for */
 	struct vbn_channel_event held[GROUP_HELD];
