@@ -96,7 +96,7 @@ void vbn__reactor_timer_clear(struct reactor_timer *timer)
 
 void vbn__reactor_timer_set(struct reactor_timer *timer, uint64_t at)
 {
-	struct reactor_timer *before = reactor.last;
+	struct reactor_timer *before;
 
 	vbn__reactor_timer_clear(timer);
 	before = reactor.last;
