@@ -277,6 +277,7 @@ static struct {
 	struct vbn_session *session;
 	struct vbn_queue *queue;
 	struct vbn_pool *pool;
+	struct vbn_timer look;
 	struct vbn_region table;
 	uint64_t n_buckets, first_key;
 	struct versions *versions; /* by number */
@@ -440,16 +441,19 @@ static int begin_loading(struct vbn_worker *worker, const struct welcome *welcom
 	return vbn_queue_connect(client.queue, &welcome->address);
 }
 
-static int await_welcome(struct vbn_worker *worker)
+/* A timer's: awaits the welcome, and then the server's end: one that has died after it took a PUT
+ * leaves the queue with nothing under way that could fail. */
+static void client_look(struct vbn_worker *worker, void *arg)
 {
 	struct welcome welcome;
 	int n = vbn_session_recv(client.session, &welcome, sizeof(welcome), 0);
 
-	if (n == -ETIMEDOUT)
-		return 0;
-	if (n != sizeof(welcome) || begin_loading(worker, &welcome))
-		return client_fail("the server does not let this client in");
-	return 1;
+	(void)arg;
+	if (n == sizeof(welcome) && client.phase == MEETING)
+		n = begin_loading(worker, &welcome) ? -EPROTO : -ETIMEDOUT;
+	if (n != -ETIMEDOUT)
+		client_fail("the server is lost, or does not let this client in");
+	vbn_timer_start(worker, &client.look, LOOK_NS);
 }
 
 /* A poll function: goes from phase to phase, with no operation under way between them. */
@@ -459,10 +463,8 @@ static int client_work(struct vbn_worker *worker, void *arg)
 	uint32_t n = client.n_idle;
 
 	(void)arg;
-	if (client.failed || client.phase == OVER || n < BURST)
+	if (client.failed || client.phase == MEETING || client.phase == OVER || n < BURST)
 		return 0;
-	if (client.phase == MEETING)
-		return await_welcome(worker);
 	if (client.phase == MIXING && (double)cycles > mix_seconds * (double)vbn_cycles_hz())
 		client.phase = ENDING;
 	if (client.phase == LOADING && n > keys - client.n_loaded)
@@ -503,6 +505,8 @@ static int client_start(struct vbn_worker *worker)
 		err = vbn_session_connect(connect_to, &meeting, &client.session);
 	if (err)
 		return err;
+	vbn_timer_init(&client.look, client_look, NULL);
+	vbn_timer_start(worker, &client.look, 0);
 	vbn_queue_address(client.queue, &hello.address);
 	err = vbn_session_send(client.session, &hello, sizeof(hello));
 	return err ? err : vbn_worker_add_poll(worker, client_work, NULL);

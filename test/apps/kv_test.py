@@ -85,7 +85,7 @@ class Pairs(unittest.TestCase):
             read_until(server.process.stderr, "is served")
             server.process.kill()
             _, err = self.finish(client, 1)
-            self.assertRegex(err, "kv: (.*retry|the server does not let this client in)")
+            self.assertRegex(err, "kv: (.*retry|the server is lost)")
 
     def test_client_killed(self):
         """The server notes it, and serves the next."""
