@@ -218,6 +218,10 @@ static enum vhca_drop deliver(struct vhca_packet_wire *wire, const struct vhca_r
 		return VHCA_DROP_NOT_YET;
 	if (qp->type == IBV_QPT_UD)
 		return deliver_datagram(qp, route, packet);
+	/* A stray packet, of a process that had this address, is not to make a flow of a QP whose
+	 * peer is in this one. */
+	if (unlikely(!qp->flow && !vhca_disturb_any && vhca_find_peer_device(qp)))
+		return VHCA_DROP_SOURCE;
 	flow = vhca_flow_of(wire, qp);
 	if (unlikely(!flow || !is_of_peer(route, &flow->route) || packet->v1 != flow->v1))
 		return VHCA_DROP_SOURCE;
