@@ -3,6 +3,22 @@
 
 #include "duo.h"
 
+#include <dlfcn.h>
+
+static int refused; /* so many mlx5dv_create_qp() more, as where registers have run out */
+
+struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+	struct mlx5dv_qp_init_attr *dv)
+{
+	__typeof__(mlx5dv_create_qp) *real = (__typeof__(real))dlsym(RTLD_NEXT, "mlx5dv_create_qp");
+
+	if (refused && refused--) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return real(context, attr, dv);
+}
+
 static const char *mode(const struct vbn_queue *queue, const char *name)
 {
 	static struct vbn_mode modes[40];
@@ -75,6 +91,14 @@ static void test_own_uar(void **state)
 	assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.b), 0);
 	assert_ptr_not_equal(own->reg, mlx5_queue(duo.b)->sq.doorbell->reg);
 	assert_string_equal(mode(duo.b, "own_uar"), "off");
+	vbn_queue_destroy(duo.b);
+	conf.own_uar = VBN_AUTO; /* does without, where ON would fail */
+	refused = 1;
+	assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.b), 0);
+	assert_string_equal(mode(duo.b, "own_uar"), "off");
+	conf.own_uar = VBN_ON;
+	refused = 1;
+	expect_refused(&conf, -ENOMEM, "refused a queue pair");
 }
 
 static void test_doorbells(void **state)

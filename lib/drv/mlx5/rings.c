@@ -245,6 +245,11 @@ int vbn__qp_create(struct rdma_port *port, struct mlx5_queue *mq, const struct v
 			"queue cannot be created: own_uar is on, and port %s gives no doorbell register of its own: %s",
 			port->port.info.name, strerror(errno));
 	mq->qp = make(port, mq, conf, &attr);
+	if (!mq->qp && mq->own_uar && conf->own_uar != VBN_ON) {
+		mq->own_uar = false; /* registers may run out between the domain and the queue */
+		attr.pd = port->pd;
+		mq->qp = make(port, mq, conf, &attr);
+	}
 	if (!mq->qp)
 		return fail(errno,
 			"port %s refused a queue pair of %u sends and %u receives: %s; ask for smaller rings",
