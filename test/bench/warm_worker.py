@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""warm_worker.py - once warm, a saturated worker makes no system call and takes no page fault: warm_worker.py VERBENA
+"""warm_worker.py - once warm, a saturated worker makes no system call and takes no page fault: warm_worker.py VERBENA [OPTIONS]
 
 Given a message-rate run with both ends on one worker, when the worker's thread has used half a second of its core, then the kernel
 counts no page fault and no voluntary switch of it in a window, and strace sees no system call of it in the next.
@@ -124,8 +124,8 @@ def check_the_check():
     print(f"of a thread that does both, the check saw {len(calls)} calls and {faults} faults")
 
 
-def check_worker(verbena):
-    command = [verbena, "msgrate", "--one-worker", "--duration", "60", "--json", "-"]
+def check_worker(verbena, *options):
+    command = [verbena, "msgrate", "--one-worker", "--duration", "60", "--json", "-", *options]
     # A worker that others keep from its core for long finds the emulator asleep, and wakes it by a page fault.
     env = {**os.environ, "VHCA_IDLE": "nap"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
@@ -145,4 +145,4 @@ def check_worker(verbena):
 
 
 check_the_check()
-sys.exit(0 if check_worker(sys.argv[1]) else 1)
+sys.exit(0 if check_worker(*sys.argv[1:]) else 1)
