@@ -492,6 +492,8 @@ static force_inline uint64_t ping_room(const struct end *end, const enum msg_op 
 static force_inline int end_ping(
 	struct side *side, struct end *end, uint64_t room, const enum msg_op op, const bool verify)
 {
+	/* Before it goes: this thread may lose its core right behind the doorbell. */
+	uint64_t now = room || end->n_held ? now_ns() : 0;
 	int n;
 
 	if (op == OP_WRITE && !end->n_held && room) {
@@ -502,7 +504,7 @@ static force_inline int end_ping(
 	}
 	n = end_send(side, end, room, op, verify);
 	if (n && !end->answers)
-		end->asked_at = now_ns();
+		end->asked_at = now;
 	return n;
 }
 
