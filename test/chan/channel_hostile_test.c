@@ -246,7 +246,7 @@ static void lies_are_found_out_told_and_counted(void **state)
 	make_groups(&conf, &conf);
 	for (size_t i = 0; i < ARRAY_SIZE(lies); i++) {
 		struct liar liar;
-		uint32_t reason;
+		uint32_t reason = 0;
 
 		liar_connect(&liar);
 		lies[i].tell(&liar);
