@@ -386,5 +386,9 @@ const struct vhca_options *vhca_options(void)
 
 bool vhca_address_asked(void)
 {
-	return memcmp(vhca_options()->addresses, defaults.addresses, sizeof(defaults.addresses[0]));
+	const struct vhca_address *first = &vhca_options()->addresses[0];
+	const struct vhca_address *other = &defaults.addresses[0];
+
+	return memcmp(first->raw, other->raw, sizeof(first->raw)) ||
+		first->prefix != other->prefix || first->vlan != other->vlan;
 }
