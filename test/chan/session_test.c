@@ -5,6 +5,7 @@
 #include "chan/wire.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -138,6 +139,17 @@ static bool has_ipv6(void)
 	return has;
 }
 
+/* The smallest of systems has no /etc/hosts. */
+static bool has_name(const char *name)
+{
+	struct addrinfo *found;
+
+	if (getaddrinfo(name, NULL, NULL, &found))
+		return false;
+	freeaddrinfo(found);
+	return true;
+}
+
 static void addresses_of_both_families_reach(void **state)
 {
 	static const char *const addresses[] = {"127.0.0.1:0", "[::1]:0", ":0", "localhost:0"};
@@ -150,6 +162,8 @@ static void addresses_of_both_families_reach(void **state)
 
 		if (i == 1 && !has_ipv6())
 			continue; /* a container may have it off */
+		if (i == 3 && !has_name("localhost"))
+			continue;
 		listener = listen_at(addresses[i]);
 		/* any address is reached by this host's */
 		if (i == 2) {
