@@ -508,50 +508,23 @@ static force_inline int end_ping(
 	return n;
 }
 
-static force_inline int side_ping(struct vbn_worker *worker, struct side *side,
-	const enum msg_op op, const bool events, const bool verify, const bool paced)
+/* Sends one where its time has come. Returns how many went. */
+static force_inline int end_ping_turn(struct side *side, struct end *end, const enum msg_op op,
+	const bool verify, const bool paced)
 {
-	int phase = load_once(&side->run->phase), did = 0;
-	bool stopping = vbn_worker_stopping(worker) || phase == PHASE_END;
-	bool sending = likely(!stopping && phase != PHASE_HOLD);
+	uint64_t room = ping_room(end, op);
 
-	if (unlikely(phase != side->phase))
-		enter_phase(side, phase);
-	if (unlikely(stopping && !side->stop.ns))
-		mark_take(side, &side->stop);
-	if (events)
-		did += side_events(side, op, verify);
-	for (int i = 0; i < side->n_ends; i++) {
-		struct end *end = &side->ends[i];
-
-		if (!events)
-			did += receive_burst(side, end, verify && op == OP_SEND);
-		if (op == OP_WRITE) {
-			did += look_for_write(side, end);
-			end_count_writes(side, end);
-		}
-		if (!end->sends)
-			continue;
-		end_time(side, end, op);
-		if (sending && likely(!end->failed)) {
-			uint64_t room = ping_room(end, op);
-			int n;
-
-			if (paced && room && !end->answers)
-				room = pace_room(side) > 0;
-			n = end_ping(side, end, room, op, verify);
-			did += n;
-			if (paced && !end->answers)
-				side->pace_sent += (uint64_t)n;
-		}
-	}
-	return did;
+	if (paced && room && !end->answers)
+		room = pace_room(side) > 0;
+	return end_ping(side, end, room, op, verify);
 }
 
 /* ---- the loops ---- */
 
+/* What has come, and then what may go. */
 static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
-	const enum msg_op op, const bool events, const bool verify, const bool paced)
+	const enum msg_op op, const bool events, const bool verify, const bool paced,
+	const bool ping)
 {
 	int phase = load_once(&side->run->phase), did = 0;
 	bool stopping = vbn_worker_stopping(worker) || phase == PHASE_END;
@@ -565,46 +538,41 @@ static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
 		did += side_events(side, op, verify);
 	for (int i = 0; i < side->n_ends; i++) {
 		struct end *end = &side->ends[i];
+		int n;
 
 		if (!events)
 			did += receive_burst(side, end, verify && op == OP_SEND);
-		if (op == OP_WRITE && end->sends)
+		if (ping && op == OP_WRITE)
+			did += look_for_write(side, end);
+		if (!end->sends)
+			continue;
+		if (op == OP_WRITE)
 			end_count_writes(side, end);
-		if (end->sends && sending && likely(!end->failed)) {
-			int n = end_send(side, end, send_room(side, end, op, paced), op, verify);
-
-			did += n;
-			if (paced)
-				side->pace_sent += (uint64_t)n;
-		}
+		if (ping)
+			end_time(side, end, op);
+		if (unlikely(!sending || end->failed))
+			continue;
+		n = ping ? end_ping_turn(side, end, op, verify, paced)
+			 : end_send(side, end, send_room(side, end, op, paced), op, verify);
+		did += n;
+		if (paced && !(ping && end->answers))
+			side->pace_sent += (uint64_t)n;
 	}
 	return did;
 }
 
 /* One loop for each combination, so that none asks in the loop what it is. */
-#define SIDE_POLL(name, op, events, verify, paced)                                \
-	static int name(struct vbn_worker *worker, void *arg)                     \
-	{                                                                         \
-		return side_poll(worker, arg, (op), (events), (verify), (paced)); \
+#define SIDE_POLL(name, op, events, verify, paced, ping)                                  \
+	static int name(struct vbn_worker *worker, void *arg)                             \
+	{                                                                                 \
+		return side_poll(worker, arg, (op), (events), (verify), (paced), (ping)); \
 	}
 
-#define SIDE_POLLS(name, op, events)                      \
-	SIDE_POLL(name, op, events, false, false)         \
-	SIDE_POLL(name##_paced, op, events, false, true)  \
-	SIDE_POLL(name##_verify, op, events, true, false) \
-	SIDE_POLL(name##_verify_paced, op, events, true, true)
-
-#define SIDE_PING(name, op, events, verify, paced)                                \
-	static int name(struct vbn_worker *worker, void *arg)                     \
-	{                                                                         \
-		return side_ping(worker, arg, (op), (events), (verify), (paced)); \
-	}
-
-#define SIDE_PINGS(name, op, events)                      \
-	SIDE_PING(name, op, events, false, false)         \
-	SIDE_PING(name##_paced, op, events, false, true)  \
-	SIDE_PING(name##_verify, op, events, true, false) \
-	SIDE_PING(name##_verify_paced, op, events, true, true)
+#define SIDE_POLLS(name, op, events, ping)                      \
+	SIDE_POLL(name, op, events, false, false, ping)         \
+	SIDE_POLL(name##_paced, op, events, false, true, ping)  \
+	SIDE_POLL(name##_verify, op, events, true, false, ping) \
+	SIDE_POLL(name##_verify_paced, op, events, true, true, ping)
 
 #define POLLS(name)                                        \
 	{                                                  \
@@ -614,14 +582,14 @@ static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
 		}                                          \
 	}
 
-SIDE_POLLS(send_bursts, OP_SEND, false)
-SIDE_POLLS(send_events, OP_SEND, true)
-SIDE_POLLS(send_imm, OP_SEND_IMM, true)
-SIDE_POLLS(write_bursts, OP_WRITE, false)
-SIDE_POLLS(write_imm, OP_WRITE_IMM, true)
-SIDE_POLLS(read_events, OP_READ, true)
-SIDE_POLLS(fetch_add, OP_FETCH_ADD, true)
-SIDE_POLLS(cmp_swap, OP_CMP_SWAP, true)
+SIDE_POLLS(send_bursts, OP_SEND, false, false)
+SIDE_POLLS(send_events, OP_SEND, true, false)
+SIDE_POLLS(send_imm, OP_SEND_IMM, true, false)
+SIDE_POLLS(write_bursts, OP_WRITE, false, false)
+SIDE_POLLS(write_imm, OP_WRITE_IMM, true, false)
+SIDE_POLLS(read_events, OP_READ, true, false)
+SIDE_POLLS(fetch_add, OP_FETCH_ADD, true, false)
+SIDE_POLLS(cmp_swap, OP_CMP_SWAP, true, false)
 
 /* By operation, verified, paced. */
 static vbn_poll_fn *const polls[][2][2] = {
@@ -633,13 +601,13 @@ static vbn_poll_fn *const polls[][2][2] = {
 	[OP_FETCH_ADD] = POLLS(fetch_add),
 	[OP_CMP_SWAP] = POLLS(cmp_swap),
 };
-SIDE_PINGS(ping_send, OP_SEND, false)
-SIDE_PINGS(ping_send_imm, OP_SEND_IMM, true)
-SIDE_PINGS(ping_write, OP_WRITE, false)
-SIDE_PINGS(ping_write_imm, OP_WRITE_IMM, true)
-SIDE_PINGS(ping_read, OP_READ, true)
-SIDE_PINGS(ping_fetch_add, OP_FETCH_ADD, true)
-SIDE_PINGS(ping_cmp_swap, OP_CMP_SWAP, true)
+SIDE_POLLS(ping_send, OP_SEND, false, true)
+SIDE_POLLS(ping_send_imm, OP_SEND_IMM, true, true)
+SIDE_POLLS(ping_write, OP_WRITE, false, true)
+SIDE_POLLS(ping_write_imm, OP_WRITE_IMM, true, true)
+SIDE_POLLS(ping_read, OP_READ, true, true)
+SIDE_POLLS(ping_fetch_add, OP_FETCH_ADD, true, true)
+SIDE_POLLS(ping_cmp_swap, OP_CMP_SWAP, true, true)
 
 static vbn_poll_fn *const pings[][2][2] = {
 	[OP_SEND] = POLLS(ping_send),
