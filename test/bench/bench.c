@@ -73,3 +73,37 @@ double time_round(const struct act *act)
 		patience_wait(&patience, "a whole burst to have landed");
 	}
 }
+
+static double *rounds_of(int rounds)
+{
+	double *values = calloc((size_t)rounds, sizeof(*values));
+
+	if (!values)
+		die("no memory for %d rounds", rounds);
+	return values;
+}
+
+struct spread time_rounds(const struct act *act, int rounds)
+{
+	double *values = rounds_of(rounds);
+	struct spread spread;
+
+	for (int i = 0; i < rounds; i++)
+		values[i] = time_round(act);
+	spread = spread_of(values, rounds);
+	free(values);
+	return spread;
+}
+
+void time_pair(const struct act *const pair[2], int rounds, double ns[2])
+{
+	double *values[2] = {rounds_of(rounds), rounds_of(rounds)};
+
+	for (int round = 0; round < rounds; round++)
+		for (int k = 0; k < 2; k++)
+			values[k][round] = time_round(pair[k]);
+	for (int k = 0; k < 2; k++) {
+		ns[k] = spread_of(values[k], rounds).median;
+		free(values[k]);
+	}
+}

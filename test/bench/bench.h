@@ -46,6 +46,12 @@ struct spread spread_of(double *values, int n);
 /* Nanoseconds of one call, by BURST; rounds in which something had not landed are done again. */
 double time_round(const struct act *act);
 
+/* Of so many rounds. */
+struct spread time_rounds(const struct act *act, int rounds);
+
+/* Medians of two acts whose rounds take turns, so that what else the machine does falls on both. */
+void time_pair(const struct act *const pair[2], int rounds, double ns[2]);
+
 /* ---- callgrind.c ---- */
 
 /* Runs this program again under callgrind with --count and the options (up to 8, the last one NULL); it calls count_rounds() there. counts[i] gets the

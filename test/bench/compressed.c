@@ -228,20 +228,6 @@ static bool pays(const double *counts)
 		counts[COMPRESSED_VECTOR] < counts[PLAIN];
 }
 
-static struct spread time_case(const struct act *act, int rounds)
-{
-	double *values = calloc((size_t)rounds, sizeof(*values));
-	struct spread spread;
-
-	if (!values)
-		die("no memory");
-	for (int i = 0; i < rounds; i++)
-		values[i] = time_round(act);
-	spread = spread_of(values, rounds);
-	free(values);
-	return spread;
-}
-
 static int report(int rounds)
 {
 	double counts[N_CASES];
@@ -253,7 +239,7 @@ static int report(int rounds)
 			"valgrind is not installed: no instruction counts (.ci/deps test installs it)\n");
 	printf("%-32s %14s %s\n", "", "instructions", "ns: median (p10-p90), a completion");
 	for (int i = 0; i < N_CASES; i++) {
-		struct spread spread = time_case(&cases[i].act, rounds);
+		struct spread spread = time_rounds(&cases[i].act, rounds);
 
 		printf("%-32s %14.1f %10.1f (%.1f-%.1f)\n", cases[i].name, counts[i], spread.median,
 			spread.low, spread.high);

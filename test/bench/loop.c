@@ -353,20 +353,6 @@ static void print(const char *name, double count, struct spread spread)
 		spread.high);
 }
 
-static struct spread time_case(const struct act *act, int rounds)
-{
-	double *values = calloc((size_t)rounds, sizeof(*values));
-	struct spread spread;
-
-	if (!values)
-		die("no memory");
-	for (int i = 0; i < rounds; i++)
-		values[i] = time_round(act);
-	spread = spread_of(values, rounds);
-	free(values);
-	return spread;
-}
-
 static void report(int rounds)
 {
 	double counts[N_CASES];
@@ -378,7 +364,7 @@ static void report(int rounds)
 			"valgrind is not installed: no instruction counts (.ci/deps test installs it)\n");
 	printf("%-32s %14s %s\n", "", "instructions", "ns: median (p10-p90)");
 	for (int i = 0; i < N_CASES; i++)
-		print(cases[i].name, counts[i], time_case(&cases[i].act, rounds));
+		print(cases[i].name, counts[i], time_rounds(&cases[i].act, rounds));
 	if (vbn_ring_create(RING, &crossing))
 		die("no ring");
 	print("ring, between two threads", NAN, crossings(produce_ours, consume_ours, 7));

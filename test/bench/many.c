@@ -208,30 +208,14 @@ static void close_all(void)
 
 /* ---- the report ---- */
 
-static void time_pair(int few, int rounds, double ns[2])
-{
-	double *values[2];
-
-	for (int k = 0; k < 2; k++)
-		if (!(values[k] = calloc((size_t)rounds, sizeof(double))))
-			die("no memory for %d rounds", rounds);
-	for (int round = 0; round < rounds; round++)
-		for (int k = 0; k < 2; k++)
-			values[k][round] = time_round(acts[few + k]);
-	for (int k = 0; k < 2; k++) {
-		ns[k] = spread_of(values[k], rounds).median;
-		free(values[k]);
-	}
-}
-
 static int measure(const char *device, int rounds, double bytes)
 {
 	char count[16];
 	double counts[N_ACTS] = {NAN, NAN, NAN, NAN}, ns[N_ACTS], few, many;
 
 	snprintf(count, sizeof(count), "%d", n_queues);
-	time_pair(POST_FEW, rounds, ns + POST_FEW);
-	time_pair(POLL_FEW, rounds, ns + POLL_FEW);
+	time_pair(acts + POST_FEW, rounds, ns + POST_FEW);
+	time_pair(acts + POLL_FEW, rounds, ns + POLL_FEW);
 	count_instructions(
 		(const char *const[]){"--device", device, "--queues", count, NULL}, counts, N_ACTS);
 	few = counts[POST_FEW] + counts[POLL_FEW];

@@ -322,23 +322,6 @@ struct outcome {
 	double ns[2], counts[2]; /* off, on */
 };
 
-/* Off and on interleaved, so that what else the machine does falls on both. */
-static void time_pair(int technique, int rounds, double ns[2])
-{
-	double *values[2];
-
-	for (int on = 0; on < 2; on++)
-		if (!(values[on] = calloc((size_t)rounds, sizeof(double))))
-			die("no memory for %d rounds", rounds);
-	for (int round = 0; round < rounds; round++)
-		for (int on = 0; on < 2; on++)
-			values[on][round] = time_round(acts[2 * technique + on]);
-	for (int on = 0; on < 2; on++) {
-		ns[on] = spread_of(values[on], rounds).median;
-		free(values[on]);
-	}
-}
-
 static void print_table(FILE *out, const struct outcome *outcomes)
 {
 	fprintf(out, "%-18s%-12s%14s%8s%9s%16s%8s\n", "technique", "call", "instructions", "", "",
@@ -380,7 +363,7 @@ static void measure(const char *device, int rounds, const char *json)
 	for (int i = 0; i < 2 * N_TECHNIQUES; i++)
 		counts[i] = NAN;
 	for (int i = 0; i < N_TECHNIQUES; i++)
-		time_pair(i, rounds, outcomes[i].ns);
+		time_pair(acts + 2 * i, rounds, outcomes[i].ns);
 	if (!count_instructions(
 		    (const char *const[]){"--device", device, NULL}, counts, 2 * N_TECHNIQUES))
 		fprintf(stderr,
