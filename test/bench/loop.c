@@ -1,10 +1,10 @@
-/* loop.c - what a worker's loop is made of: timers, rings beside Concurrency Kit's, bufs that go home;
- * in instructions and time of one thing
+/* loop.c - what a worker's loop is made of: timers, rings, bufs that go home; beside them Concurrency
+ * Kit's ring and DPDK's ring and pool; in instructions and time of one thing
  *
  * Instructions come from callgrind and repeat; times are of whatever else the machine does. The two
  * threads of a ring take turns on two cores, so their figure is for comparing the two rings alone.
  */
-#include "bench.h"
+#include "loop.h"
 
 #include "mem/mem.h"
 #include "run/internal.h"
@@ -24,7 +24,7 @@
 #pragma GCC diagnostic pop
 #endif
 
-enum { RING = 1024, TIMERS = 64 * 1024, HANDED = 1 << 18 };
+enum { TIMERS = 64 * 1024 };
 
 static struct vbn_worker *worker;
 static struct vbn_pool *pool;
@@ -237,6 +237,13 @@ static const struct {
 #ifdef HAVE_CK
 	{"ck_ring spsc, one at a time", {nothing, measure_ck_ring, settled}},
 #endif
+#ifdef HAVE_DPDK
+	{"rte_mempool get, 64 at once", {nothing, measure_rte_mempool_get, dpdk_put}},
+	{"rte_mempool put, 64 at once", {dpdk_get, measure_rte_mempool_put, settled}},
+	{"rte_mempool put, one at a time", {dpdk_get, measure_rte_mempool_put_singly, settled}},
+	{"rte_ring spsc, bursts of 64", {nothing, measure_rte_ring, settled}},
+	{"rte_ring spsc, one at a time", {nothing, measure_rte_ring_singly, settled}},
+#endif
 };
 
 enum { N_CASES = ARRAY_SIZE(cases) };
@@ -255,6 +262,9 @@ static void set_up(void)
 	vbn__home = worker->home;
 #ifdef HAVE_CK
 	ck_ring_init(&ck, RING);
+#endif
+#ifdef HAVE_DPDK
+	dpdk_start();
 #endif
 	for (int i = 0; i < BURST; i++) {
 		vbn_timer_init(&timers[i], fired, NULL);
@@ -280,14 +290,6 @@ static void tear_down(void)
 /* ---- two threads ---- */
 
 static struct vbn_ring *crossing;
-
-/* Where nothing could be done the other thread may be waiting for this core. */
-static int done(int n)
-{
-	if (!n)
-		sched_yield();
-	return n;
-}
 
 static void *produce_ours(void *arg)
 {
@@ -373,6 +375,11 @@ static void report(int rounds)
 	print("ck_ring, between two threads", NAN, crossings(produce_ck, consume_ck, 7));
 #else
 	printf("no ck_ring beside it: Concurrency Kit was not there when this was built (libck-dev)\n");
+#endif
+#ifdef HAVE_DPDK
+	print("rte_ring, between two threads", NAN, crossings(dpdk_produce, dpdk_consume, 7));
+#else
+	printf("no rte_ring and rte_mempool beside them: DPDK was not there when this was built (libdpdk-dev)\n");
 #endif
 }
 
