@@ -64,6 +64,21 @@ static inline uint32_t vbn_ring_size(const struct vbn_ring *ring)
 	return ring->in_mask + 1;
 }
 
+/* Four in a turn. */
+static inline void vbn__ring_copy(void **to, void *const *from, uint32_t n)
+{
+	uint32_t i = 0;
+
+	for (; i + 4 <= n; i += 4) {
+		to[i] = from[i];
+		to[i + 1] = from[i + 1];
+		to[i + 2] = from[i + 2];
+		to[i + 3] = from[i + 3];
+	}
+	for (; i < n; i++)
+		to[i] = from[i];
+}
+
 /* ---- producer ---- */
 
 /* Slots that are free, looking at the consumer's side where fewer than n seem to be. */
@@ -88,14 +103,18 @@ static inline bool vbn_ring_put_one(struct vbn_ring *ring, void *item)
  * yet. */
 static inline uint32_t vbn_ring_put(struct vbn_ring *ring, void *const *items, uint32_t n)
 {
-	const uint32_t room = vbn_ring_room(ring, n), mask = ring->in_mask;
-	uint32_t at = ring->staged;
+	const uint32_t room = vbn_ring_room(ring, n), at = ring->staged & ring->in_mask;
+	const uint32_t before_end = ring->in_mask + 1 - at;
 
 	if (n > room)
 		n = room;
-	for (uint32_t i = 0; i < n; i++)
-		ring->in_slots[at++ & mask] = items[i];
-	ring->staged = at;
+	if (__builtin_expect(n <= before_end, 1)) {
+		vbn__ring_copy(ring->in_slots + at, items, n);
+	} else {
+		vbn__ring_copy(ring->in_slots + at, items, before_end);
+		vbn__ring_copy(ring->in_slots, items + before_end, n - before_end);
+	}
+	ring->staged += n;
 	return n;
 }
 
@@ -124,17 +143,21 @@ static inline uint32_t vbn_ring_ready(struct vbn_ring *ring)
 /* Takes up to n pointers, oldest first, and gives their slots back. Returns how many. */
 static inline uint32_t vbn_ring_take(struct vbn_ring *ring, void **items, uint32_t n)
 {
-	const uint32_t ready = vbn_ring_ready(ring), mask = ring->out_mask;
-	uint32_t at = ring->taken;
+	const uint32_t ready = vbn_ring_ready(ring), at = ring->taken & ring->out_mask;
+	const uint32_t before_end = ring->out_mask + 1 - at;
 
 	if (!ready)
 		return 0;
 	if (n > ready)
 		n = ready;
-	for (uint32_t i = 0; i < n; i++)
-		items[i] = ring->out_slots[at++ & mask];
-	ring->taken = at;
-	__atomic_store_n(&ring->released, at, __ATOMIC_RELEASE);
+	if (__builtin_expect(n <= before_end, 1)) {
+		vbn__ring_copy(items, ring->out_slots + at, n);
+	} else {
+		vbn__ring_copy(items, ring->out_slots + at, before_end);
+		vbn__ring_copy(items + before_end, ring->out_slots, n - before_end);
+	}
+	ring->taken += n;
+	__atomic_store_n(&ring->released, ring->taken, __ATOMIC_RELEASE);
 	return n;
 }
 

@@ -14,7 +14,7 @@ LIMITS = {
     "timer stop": 45,
     "timer dealt out and fired": 170,
     "idle iteration": 160,
-    "ring, bursts of 64": 26,
+    "ring, bursts of 64": 13,
     "ring, one at a time": 45,
 }
 
