@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""deploy.py - what an installation brings besides programs is right: deploy.py SOURCE BUILD VERBENA
+
+Manual pages have each option that --help has, and no fault in their source; bash completes subcommands, options and values;
+systemd finds nothing to say about the unit.
+"""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BUILD, VERBENA = sys.argv[1:4]
+DEPLOY = os.path.join(SOURCE, "apps", "deploy")
+SUBCOMMANDS = "msgrate", "latency", "devices", "vhca"
+
+
+def output(argv, **more):
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True, **more)
+
+
+def help_options(*words):
+    return set(re.findall(r"^  (--[a-z0-9-]+)", output([VERBENA, *words, "--help"]).stdout, re.MULTILINE))
+
+
+class ManualPages(unittest.TestCase):
+    def pages(self):
+        pages = glob.glob(os.path.join(BUILD, "apps", "deploy", "*.[137]"))
+        self.assertGreater(len(pages), 20)
+        return pages
+
+    def test_each_option_has_its_entry(self):
+        for words in *([name] for name in SUBCOMMANDS), ["vhca", "status"]:
+            with open(os.path.join(BUILD, "apps", "deploy", "-".join(["verbena", *words]) + ".1"), encoding="utf-8") as file:
+                page = file.read().replace("\\-", "-")
+            for option in help_options(*words):
+                self.assertRegex(page, rf"(?m)^\.B {option}\b", f"verbena {' '.join(words)}")
+
+    def test_each_subcommand_has_a_page(self):
+        listed = set(re.findall(r"^  verbena ([a-z]+)  ", output([VERBENA, "--help"]).stdout, re.MULTILINE)) - {"help"}
+        found = {re.sub(r".*verbena-(\w+)\.1", r"\1", page) for page in self.pages() if re.search(r"verbena-\w+\.1$", page)}
+        self.assertEqual(listed, found)
+
+    @unittest.skipUnless(shutil.which("groff"), "no groff")
+    def test_sources_have_no_fault(self):
+        for page in self.pages():
+            said = output(["groff", "-man", "-Tutf8", "-ww", "-z", page]).stderr
+            self.assertEqual([line for line in said.splitlines() if "cannot adjust line" not in line
+                              and "can't break line" not in line], [], page)
+
+
+class Completion(unittest.TestCase):
+    def complete(self, *words):
+        script = (f"source {DEPLOY}/completion.bash; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _verbena; "
+                  "printf '%s\\n' \"${COMPREPLY[@]}\"")
+        return output(["bash", "-c", script, "-", VERBENA, *words]).stdout.split()
+
+    def test_subcommands(self):
+        self.assertEqual(set(self.complete("")) & set(SUBCOMMANDS), set(SUBCOMMANDS))
+        self.assertEqual(self.complete("msg"), ["msgrate"])
+
+    def test_options_are_those_of_help(self):
+        for name in SUBCOMMANDS:
+            self.assertEqual(set(self.complete(name, "--")), help_options(name))
+
+    def test_values(self):
+        self.assertEqual(self.complete("msgrate", "--connection", ""), ["rc", "uc", "ud"])
+        self.assertEqual(self.complete("msgrate", "--op", "wr"), ["write", "write-imm"])
+        self.assertEqual(self.complete("vhca", "--strict", ""), ["report", "error", "abort"])
+        self.assertIn("vhca", self.complete("msgrate", "--device", "v"))
+
+    def test_the_command_behind_two_dashes(self):
+        self.assertIn("bash", self.complete("vhca", "--", "bas"))
+
+
+class Unit(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze")
+    def test_systemd_has_nothing_to_say(self):
+        with open(os.path.join(BUILD, "apps", "deploy", "verbena@.service"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertNotIn("@bindir@", text)
+        with tempfile.TemporaryDirectory() as folder:
+            unit = os.path.join(folder, "verbena@7471.service")
+            with open(unit, "w", encoding="utf-8") as file:
+                file.write(re.sub(r"ExecStart=\S+", "ExecStart=" + VERBENA, text))
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True,
+                                  timeout=60, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
