@@ -81,18 +81,23 @@ static int n_written(int n)
 	return n < MAX_MODES ? n : MAX_MODES;
 }
 
-/* Of a queue's receive side from an end that receives, all others from one that sends. */
+/* Of a queue's receive side from an end that receives, of where its worker is from each, all others
+ * from one that sends. */
+static bool is_noted(const struct end *end, const struct vbn_mode *mode)
+{
+	if (!strcmp(mode->name, "near_device"))
+		return true;
+	return strncmp(mode->name, "rx_", 3) ? end->sends : end->receives;
+}
+
 static void note_queue_modes(struct end *end, const char *who)
 {
 	struct vbn_mode modes[MAX_MODES];
 	int n = n_written(vbn_queue_modes(end->queue, modes, MAX_MODES)), kept = 0;
 
-	for (int i = 0; i < n; i++) {
-		bool of_receives = !strncmp(modes[i].name, "rx_", 3);
-
-		if (of_receives ? end->receives : end->sends)
+	for (int i = 0; i < n; i++)
+		if (is_noted(end, &modes[i]))
 			modes[kept++] = modes[i];
-	}
 	modes_add(end->side->run, modes, kept, who);
 }
 

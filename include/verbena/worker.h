@@ -142,9 +142,9 @@ uint64_t vbn_worker_cycles(const struct vbn_worker *worker);
 /* Cycles per second of the counter that cycles are counted in. */
 uint64_t vbn_cycles_hz(void);
 
-/* Cores this process may use near a NUMA node (-1: any), best first: the node's own, then by
- * distance, the lowest allowed core last among equals. Writes at most n and returns how many there
- * are. */
+/* Cores this process may use near a NUMA node, best first: the node's own, then by distance, the
+ * lowest allowed core last among equals. Node -1: any, yet the first n are of one node where one has
+ * so many. Writes at most n and returns how many there are. */
 int vbn_cores_near(int node, int *cores, int n);
 
 #ifdef __cplusplus

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MAX_NODES   1024
 #define KERNEL_CPUS 8192 /* the most that any kernel is built for: a smaller mask is refused */
 
 /* ---- files of sysfs and proc ---- */
@@ -264,7 +263,7 @@ static int nodes_of_sysfs(const char *root, struct topo *topo)
 {
 	int cpus[TOPO_MAX_CPUS];
 
-	for (int node = 0; node < MAX_NODES; node++) {
+	for (int node = 0; node < TOPO_MAX_NODES; node++) {
 		char file[64];
 		int n;
 
@@ -306,18 +305,73 @@ bool vbn__topo_cpu_allowed(const struct topo *topo, int cpu)
 	return false;
 }
 
-int vbn__topo_device_node(const char *root, const char *class_path)
+/* ---- nodes of devices ---- */
+
+#define DEVICE_DEPTH 8 /* a device below the PCI function: virtio's, a USB adapter's */
+
+/* The node that a directory of sysfs names in a file "numa_node"; or -1, with *found false where it
+ * has none. */
+static int read_node(const char *root, const char *dir, bool *found)
 {
 	char file[PATH_MAX], text[32], *end;
 	long node;
 
-	if (snprintf(file, sizeof(file), "sys/%s/device/numa_node", class_path) >=
-		(int)sizeof(file))
+	*found = false;
+	if (snprintf(file, sizeof(file), "%s/numa_node", dir) >= (int)sizeof(file))
 		return -1;
-	if (!read_text(root, file, text, sizeof(text)))
+	*found = read_text(root, file, text, sizeof(text));
+	if (!*found)
 		return -1;
 	node = strtol(text, &end, 10);
-	if (end == text || node < 0 || node >= MAX_NODES)
+	if (end == text || node < 0 || node >= TOPO_MAX_NODES)
 		return -1;
 	return (int)node;
+}
+
+/* The node of the device behind a class path, or of the nearest one above it that names one: behind
+ * a symbolic link "/.." is its target's parent. */
+static int node_behind(const char *root, const char *class_path)
+{
+	char dir[PATH_MAX];
+	bool found = false;
+	int node = -1;
+	size_t len;
+
+	len = (size_t)snprintf(dir, sizeof(dir), "sys/%s/device", class_path);
+	for (int i = 0; i < DEVICE_DEPTH && !found && len + 3 < sizeof(dir); i++) {
+		node = read_node(root, dir, &found);
+		memcpy(dir + len, "/..", sizeof("/.."));
+		len += 3;
+	}
+	return node;
+}
+
+/* Whether a file of a class path names a network interface: its class path. */
+static bool read_interface(
+	const char *root, const char *class_path, const char *file, char *interface, size_t size)
+{
+	char path[PATH_MAX], text[64];
+
+	if (snprintf(path, sizeof(path), "sys/%s/%s", class_path, file) >= (int)sizeof(path) ||
+		!read_text(root, path, text, sizeof(text)))
+		return false;
+	text[strcspn(text, "\n")] = '\0';
+	if (!text[0] || strchr(text, '/'))
+		return false;
+	snprintf(interface, size, "class/net/%s", text);
+	return true;
+}
+
+int vbn__topo_device_node(const char *root, const char *class_path)
+{
+	char interface[96];
+	int node = node_behind(root, class_path);
+
+	if (node >= 0)
+		return node;
+	if (read_interface(root, class_path, "parent", interface, sizeof(interface)) ||
+		read_interface(root, class_path, "ports/1/gid_attrs/ndevs/0", interface,
+			sizeof(interface)))
+		return node_behind(root, interface);
+	return -1;
 }

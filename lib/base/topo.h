@@ -18,7 +18,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TOPO_MAX_CPUS 1024
+#define TOPO_MAX_CPUS  1024
+#define TOPO_MAX_NODES 1024
 
 struct topo {
 	int n_cpus;                       /* allowed CPUs */
@@ -32,8 +33,9 @@ int vbn__topo_read(const char *root, struct topo *topo);
 
 bool vbn__topo_cpu_allowed(const struct topo *topo, int cpu);
 
-/* The node of the PCI device behind a sysfs class path such as "class/infiniband/mlx5_0"; -1 where
- * sysfs says none. */
+/* The node of the device behind a sysfs class path such as "class/infiniband/mlx5_0": that of the PCI
+ * function that it is or hangs on. A software RDMA device (rxe) is where its network interface is. -1
+ * where sysfs says none. */
 int vbn__topo_device_node(const char *root, const char *class_path);
 
 /* Parses "0,2-3" into cpus[], in the order given (a line end behind it is allowed); returns how

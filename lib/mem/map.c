@@ -236,6 +236,18 @@ static long overcommit_pages(size_t page)
 		0l);
 }
 
+/* What the others have, for whoever wonders where the pages are. */
+static void add_other_nodes(int node, size_t page, char *why, size_t why_size)
+{
+	for (int other = 0; other < MAX_NODES; other++) {
+		const size_t len = strlen(why);
+		long have = other == node || !node_usable(other) ? 0 : free_pages(other, page);
+
+		if (have > 0)
+			snprintf(why + len, why_size - len, "; node %d has %ld", other, have);
+	}
+}
+
 static int check_hugetlb(
 	const struct mapping *map, const struct pages *pages, char *why, size_t why_size)
 {
@@ -249,6 +261,7 @@ static int check_hugetlb(
 		return 0;
 	snprintf(why, why_size, "node %d needs %ld page%s of %s and has %ld free", map->node, need,
 		need == 1 ? "" : "s", pages->name, have);
+	add_other_nodes(map->node, pages->size, why, why_size);
 	return -ENOMEM;
 }
 

@@ -259,11 +259,27 @@ VBN_API void *vbn_queue_context(const struct vbn_queue *queue)
 	return queue->context;
 }
 
+/* A worker on another node than the device works, slower. */
+static void report_distance(const struct vbn_queue *queue, struct mode_report *report)
+{
+	const int device = queue->port->info.node, node = vbn_worker_node(queue->worker);
+
+	if (device < 0)
+		return;
+	vbn__mode_add(report, "near_device", "auto", device == node ? "yes" : "no",
+		device == node
+			? "worker and device are on node %d"
+			: "the device is on node %d and the worker on node %d, where its memory is too: "
+			  "all it sends and receives crosses over; give it a core of the device's node",
+		device, node);
+}
+
 VBN_API int vbn_queue_modes(const struct vbn_queue *queue, struct vbn_mode *modes, int n)
 {
 	struct mode_report report = {.modes = modes, .max = n};
 
 	queue->port->driver->queue_modes(queue, &report);
+	report_distance(queue, &report);
 	return report.n;
 }
 

@@ -262,6 +262,19 @@ static int compare_near(const void *left, const void *right)
 	return a->core - b->core;
 }
 
+/* Where any node will do: the first on which n cores are together, not counting the lowest allowed
+ * one; -1: there is none. */
+static int node_with_room(const struct topo *topo, int n)
+{
+	int others[TOPO_MAX_NODES] = {0}, node = 0;
+
+	for (int i = 1; i < topo->n_cpus; i++)
+		others[topo->node_of_cpu[topo->cpus[i]]]++;
+	while (node < topo->n_nodes && others[node] < n)
+		node++;
+	return node < topo->n_nodes ? node : -1;
+}
+
 VBN_API int vbn_cores_near(int node, int *cores, int n)
 {
 	struct near_core near[TOPO_MAX_CPUS];
@@ -271,6 +284,8 @@ VBN_API int vbn_cores_near(int node, int *cores, int n)
 	ret = vbn__topo_read(NULL, &topo);
 	if (ret)
 		return ret;
+	if (node < 0)
+		node = node_with_room(&topo, n);
 	for (int i = 0; i < topo.n_cpus; i++)
 		near[i] = (struct near_core){.core = topo.cpus[i],
 			.distance = distance_to(&topo, node, topo.cpus[i]),

@@ -26,12 +26,17 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 QEMU = "qemu-system-x86_64"
 BOOT_SECONDS = 120
 
-# Nothing a test does not need: each probe of a device that is not there takes an emulated CPU long.
-MACHINE = """-nodefaults -no-user-config -display none -no-reboot -smp 2 -m 1024
+# Nothing a test does not need: each probe of a device that is not there takes an emulated CPU long. Two NUMA nodes with two
+# CPUs each; the NIC is behind a PCI host bridge of node 1.
+MACHINE = """-nodefaults -no-user-config -display none -no-reboot -smp 4,sockets=2,cores=2 -m 1280
+    -object memory-backend-ram,id=memory0,size=640M -numa node,nodeid=0,cpus=0-1,memdev=memory0
+    -object memory-backend-ram,id=memory1,size=640M -numa node,nodeid=1,cpus=2-3,memdev=memory1
+    -numa dist,src=0,dst=1,val=21
     -accel tcg,thread=multi,tb-size=256 -cpu max -machine q35,usb=off,smbus=off,sata=off,graphics=off,hpet=off,vmport=off
     -fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap
     -device virtio-9p-pci,fsdev=host,mount_tag=host
-    -device virtio-serial-pci -device virtserialport,chardev=agent,name=agent""".split()
+    -device virtio-serial-pci -device virtserialport,chardev=agent,name=agent
+    -device pxb-pcie,id=far,bus=pcie.0,bus_nr=64,numa_node=1 -device pcie-root-port,id=far_slot,bus=far,chassis=1""".split()
 KERNEL_LINE = ("console=ttyS0 loglevel=5 panic=-1 mitigations=off nokaslr audit=0 apparmor=0 random.trust_cpu=on "
                "no_timer_check tsc=reliable cryptomgr.notests")
 
@@ -85,7 +90,7 @@ class Job:
 class Guest:
     """A booted guest, a context manager. With a TAP it has a NIC with an address, both as `ip address` writes them."""
 
-    def __init__(self, cache, tap=None, address="", pcap=None):
+    def __init__(self, cache, tap=None, address="10.88.0.2/24", pcap=None):
         self.jobs, self.unread = {}, b""
         self.folder = tempfile.TemporaryDirectory(prefix="guest-")
         self.console = os.path.join(self.folder.name, "console")
@@ -94,9 +99,8 @@ class Guest:
                    "-append", f"{KERNEL_LINE} guest_nic={address}",
                    "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
                    "-chardev", f"socket,id=agent,fd={theirs.fileno()}"]
-        if tap:
-            command += ["-netdev", f"tap,id=nic,ifname={tap},script=no,downscript=no,vhost=off,vnet_hdr=off",
-                        "-device", "virtio-net-pci,netdev=nic,mac=52:54:00:00:00:02,romfile="]
+        command += ["-netdev", f"tap,id=nic,ifname={tap},script=no,downscript=no,vhost=off,vnet_hdr=off" if tap else
+                    "user,id=nic,restrict=on", "-device", "virtio-net-pci,netdev=nic,mac=52:54:00:00:00:02,bus=far_slot,romfile="]
         if pcap:
             command += ["-object", f"filter-dump,id=pcap,netdev=nic,file={pcap}"]
         with theirs:
@@ -179,7 +183,7 @@ def main():
     parser.add_argument("command", nargs="+")
     asked = parser.parse_args()
     try:
-        with Guest(prepare(), asked.tap, asked.address if asked.tap else "") as guest:
+        with Guest(prepare(), asked.tap, asked.address) as guest:
             status = guest.start(shlex.join(asked.command), show=True).wait(asked.timeout).status
             for line in guest.complaints():
                 print(f"guest's kernel: {line}", file=sys.stderr)

@@ -134,6 +134,38 @@ static void device_nodes(void **state)
 	assert_int_equal(vbn__topo_device_node(root, "class/infiniband/mlx5_3"), -1);
 }
 
+/* As sysfs has it: a class directory leads by a link into the tree of devices. */
+static void link_device(const char *class_path, const char *target)
+{
+	char link[256];
+
+	snprintf(link, sizeof(link), "%s/sys/%s/x", root, class_path);
+	describe(link + strlen(root) + 1, "");
+	strcpy(strrchr(link, '/'), "/device");
+	assert_int_equal(symlink(target, link), 0);
+}
+
+/* Soft-RoCE is where its network interface is, and a virtio device where its PCI function is. */
+static void software_device_nodes(void **state)
+{
+	(void)state;
+	describe("sys/devices/pci0000:40/0000:41:00.0/numa_node", "1\n");
+	describe("sys/devices/pci0000:40/0000:41:00.0/virtio2/vendor", "0x1af4\n");
+	link_device("class/net/eth0", "../../../devices/pci0000:40/0000:41:00.0/virtio2");
+	describe("sys/class/net/veth0/mtu", "1500\n");
+	describe("sys/class/infiniband/rxe2/parent", "eth0\n");
+	describe("sys/class/infiniband/rxe3/ports/1/gid_attrs/ndevs/0", "eth0\n");
+	describe("sys/class/infiniband/rxe0/parent", "veth0\n");
+	describe("sys/class/infiniband/rxe4/parent", "../infiniband/rxe2\n");
+	describe("sys/class/infiniband/siw0/fw_ver", "0\n");
+	assert_int_equal(vbn__topo_device_node(root, "class/net/eth0"), 1);
+	assert_int_equal(vbn__topo_device_node(root, "class/infiniband/rxe2"), 1);
+	assert_int_equal(vbn__topo_device_node(root, "class/infiniband/rxe3"), 1);
+	assert_int_equal(vbn__topo_device_node(root, "class/infiniband/rxe0"), -1);
+	assert_int_equal(vbn__topo_device_node(root, "class/infiniband/rxe4"), -1);
+	assert_int_equal(vbn__topo_device_node(root, "class/infiniband/siw0"), -1);
+}
+
 static void this_machine(void **state)
 {
 	cpu_set_t allowed;
@@ -244,6 +276,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nothing_described, make_root, remove_root),
 		cmocka_unit_test_setup_teardown(bad_tree_is_an_error, make_root, remove_root),
 		cmocka_unit_test_setup_teardown(device_nodes, make_root, remove_root),
+		cmocka_unit_test_setup_teardown(software_device_nodes, make_root, remove_root),
 		cmocka_unit_test(this_machine),
 		cmocka_unit_test(good_lists),
 		cmocka_unit_test(bad_lists),
