@@ -164,26 +164,34 @@ struct large_out {
 	bool placed, landed, failed; /* landed: the peer has been told; failed: a write has */
 };
 
+/* What keeps the next message from being sent or received as most are. */
+enum channel_flag {
+	FLAG_ENDS = 1 << 0,       /* the application sends nothing more */
+	FLAG_LARGE_OUT = 1 << 1,  /* a large message is going out: `out` */
+	FLAG_PEER_ENDED = 1 << 2, /* the peer sends nothing more */
+	FLAG_LARGE_IN = 1 << 3,   /* a large message is coming in: `in_size` */
+};
+
+#define NO_RING UINT16_MAX /* the queue's own */
+
 struct vbn_channel {
-	/* line 0: read and written with each message */
+	/* line 0: all that a message reads and writes here */
 	struct vbn_queue *queue;
 	struct vbn_channel_group *group;
-	struct ring *ring;    /* NULL: the queue's own */
+	uint64_t sent_messages, received_messages;
 	uint32_t sent, limit; /* sends, and up to where the peer allows them */
 	uint32_t received, granted,
 		told;           /* sends of the peer; what it may, and knows that it may */
 	uint32_t peer_buf_size; /* bytes of message that go into one buf there */
-	uint32_t peer_window;
+	uint16_t peer_window;
+	uint16_t ring; /* which of the group's, or NO_RING */
 	uint8_t state; /* enum channel_state */
 	uint8_t todo;  /* enum channel_todo; listed where not 0 */
 	uint8_t news;  /* enum channel_news; listed where not 0 */
-	bool hungry;   /* listed: not granted a whole window */
+	uint8_t flags; /* enum channel_flag */
 	/* line 1 */
-	uint64_t sent_messages cache_aligned;
-	uint64_t received_messages;
-	bool ends;       /* the application sends nothing more */
-	bool end_sent;   /* and the peer has been told */
-	bool peer_ended; /* nor does the peer */
+	bool hungry cache_aligned; /* listed: not granted a whole window */
+	bool end_sent;             /* the peer has been told that this end has ended */
 	bool was_open, dials, goes_on;
 	bool in_todo, in_news;
 	struct vbn_channel *next_todo, *next_news, *next_hungry;
@@ -207,8 +215,8 @@ struct vbn_channel {
 	uint8_t name[CHANNEL_NAME_BYTES];
 	char peer[ENDPOINT_TEXT];
 };
-static_assert(offsetof(struct vbn_channel, sent_messages) == CACHE_LINE,
-	"what each message is checked against is one line");
+static_assert(offsetof(struct vbn_channel, hungry) == CACHE_LINE, "a message touches one line");
+static_assert(HANDSHAKE_MAX_WINDOW <= UINT16_MAX, "a window fits its field");
 
 enum group_count {
 	COUNT_OPENED_CHANNELS,
@@ -231,12 +239,18 @@ struct landing {
 	uint64_t size, used;
 };
 
-#define GROUP_HELD 12 /* the most that one event of a queue leads to */
+enum {
+	POLL_BATCH = 32, /* events of queues that are taken at a time */
+	GROUP_HELD = 12, /* the most that one of them leads to */
+	TICK_BATCH = 64, /* channels that are looked at in one poll for signs of life */
+};
 
 /* A shared receive ring, and what has been promised of it: sends that peers may still make. */
 struct ring {
 	struct vbn_srq *srq;
 	uint32_t promised, n_channels, max_channels;
+	bool generous; /* receives are posted for all that is promised, and was when events were
+			  last taken: who has received may be granted as much again */
 };
 
 struct vbn_channel_group {
@@ -248,10 +262,9 @@ struct vbn_channel_group {
 	uint32_t credit_batch; /* a limit is told when it has risen by so much */
 	struct vbn_channel *todo, *news, *hungry;
 	uint64_t tick_cycles, next_tick, ticks;
-	struct mailbox inbox; /* letters */
-	/* events of one queue event that the caller had no room for */
-	struct vbn_channel_event held[GROUP_HELD];
-	int n_held, first_held;
+	struct vbn_channel *ticking; /* the next one to look for signs of life */
+	struct mailbox inbox;        /* letters */
+	int n_held, first_held;      /* of `held` */
 	uint64_t counts[COUNT_GROUP_N];
 	/* control path */
 	struct vbn_worker *worker;
@@ -266,23 +279,37 @@ struct vbn_channel_group {
 	struct dial *dials; /* control's */
 	struct counter_set counters;
 	char name[32];
+	/* events that the caller had no room for */
+	struct vbn_channel_event held[POLL_BATCH * GROUP_HELD];
 };
+
+static force_inline struct ring *channel_ring(const struct vbn_channel *channel)
+{
+	return channel->ring == NO_RING ? NULL : &channel->group->rings[channel->ring];
+}
 
 static inline void group_count(struct vbn_channel_group *group, enum group_count which)
 {
 	count_add(&group->counts[which], 1);
 }
 
-/* Where events go. */
+/* Where events go: to the caller, and from the first one that it has no room for to `held`. */
 struct sink {
 	struct vbn_channel_event *events;
-	int n;
+	int n, room;
 };
+
+static force_inline struct vbn_channel_event *sink_next(
+	struct sink *sink, struct vbn_channel_group *group)
+{
+	return likely(sink->n < sink->room) ? &sink->events[sink->n++]
+					    : &group->held[group->n_held++];
+}
 
 static inline struct vbn_channel_event *sink_event(
 	struct sink *sink, struct vbn_channel *channel, enum vbn_channel_op op)
 {
-	struct vbn_channel_event *event = &sink->events[sink->n++];
+	struct vbn_channel_event *event = sink_next(sink, channel->group);
 
 	*event = (struct vbn_channel_event){.channel = channel, .op = (uint8_t)op};
 	return event;
@@ -327,18 +354,40 @@ static inline int channel_room(const struct vbn_channel *channel)
 }
 
 /* receive.c */
-void vbn__channel_received(struct vbn_channel *channel, struct vbn_buf *buf, struct sink *sink);
+/* Takes events of the group's queues and says what they mean, or gives one channel's news. False:
+ * there is nothing more. */
+bool vbn__group_collect(struct vbn_channel_group *group, struct sink *sink);
 
 /* credit.c */
 void vbn__channel_put_off(struct vbn_channel *channel, enum channel_todo todo);
 void vbn__channel_tell(struct vbn_channel *channel, enum channel_news news);
 /* At most 4 events. */
 void vbn__channel_give_news(struct vbn_channel *channel, struct sink *sink);
+/* It has received, and is to be granted as much again when there is. */
 void vbn__channel_is_hungry(struct vbn_channel *channel);
 void vbn__channel_unlist(struct vbn_channel *channel);
+/* Before what was taken from the queues is looked at. */
+void vbn__group_look_at_rings(struct vbn_channel_group *group);
 void vbn__group_grant(struct vbn_channel_group *group);
 void vbn__group_do(struct vbn_channel_group *group);
+/* Looks for signs of life of some more. */
 void vbn__group_tick(struct vbn_channel_group *group);
+
+/* It has received, and is granted as much again. Where the ring is generous that is at once: what
+ * has been received was promised, and the receive for it has been posted again, so that promising it
+ * again keeps the balance. */
+static force_inline void channel_wants(struct vbn_channel *channel)
+{
+	const struct ring *ring = channel_ring(channel);
+
+	if (unlikely(!ring || !ring->generous)) {
+		vbn__channel_is_hungry(channel);
+		return;
+	}
+	channel->granted++;
+	if (unlikely(channel->granted - channel->told >= channel->group->credit_batch))
+		vbn__channel_put_off(channel, TODO_CREDIT);
+}
 
 /* large.c */
 int vbn__large_begin(struct vbn_channel *channel, struct vbn_buf *buf);

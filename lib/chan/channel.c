@@ -19,6 +19,7 @@ struct vbn_channel *vbn__channel_new(struct vbn_channel_group *group)
 		return NULL;
 	memset(channel, 0, sizeof(*channel));
 	channel->group = group;
+	channel->ring = NO_RING;
 	channel->next = group->channels;
 	channel->at = &group->channels;
 	if (channel->next)
@@ -49,9 +50,10 @@ int vbn__channel_make_queue(struct vbn_channel *channel)
 	ret = vbn__queue_create_in(group->queues, group->port, &conf, &channel->queue);
 	if (ret)
 		return ret;
-	channel->ring = ring;
-	if (ring)
+	if (ring) {
+		channel->ring = (uint16_t)(ring - group->rings);
 		ring->n_channels++;
+	}
 	vbn__channel_start_credits(channel);
 	return 0;
 }
@@ -61,21 +63,24 @@ int vbn__channel_make_queue(struct vbn_channel *channel)
 void vbn__channel_start_credits(struct vbn_channel *channel)
 {
 	struct vbn_channel_group *group = channel->group;
+	struct ring *ring = channel_ring(channel);
 
-	if (channel->ring)
-		channel->ring->promised += group->window - (channel->granted - channel->received);
+	if (ring)
+		ring->promised += group->window - (channel->granted - channel->received);
 	channel->sent = channel->limit = channel->received = 0;
 	channel->granted = channel->told = group->window;
 }
 
 void vbn__channel_drop_queue(struct vbn_channel *channel)
 {
+	struct ring *ring = channel_ring(channel);
+
 	if (!channel->queue)
 		return;
-	if (channel->ring) {
-		channel->ring->promised -= channel->granted - channel->received;
-		channel->ring->n_channels--;
-		channel->ring = NULL;
+	if (ring) {
+		ring->promised -= channel->granted - channel->received;
+		ring->n_channels--;
+		channel->ring = NO_RING;
 	}
 	channel->granted = channel->received = 0;
 	vbn_queue_destroy(channel->queue);
@@ -92,6 +97,8 @@ void vbn__channel_free(struct vbn_channel *channel)
 	vbn__large_free(channel);
 	if (channel->in)
 		vbn__landing_give(channel->in);
+	if (group->ticking == channel)
+		group->ticking = channel->next;
 	*channel->at = channel->next;
 	if (channel->next)
 		channel->next->at = channel->at;
@@ -122,7 +129,7 @@ void vbn__channel_opened(struct vbn_channel *channel)
 	}
 	channel->was_open = true;
 	channel->goes_on = false;
-	if (channel->ends)
+	if (channel->flags & FLAG_ENDS)
 		vbn__channel_put_off(channel, TODO_END);
 }
 
@@ -142,6 +149,7 @@ static void forget_large_in(struct vbn_channel *channel)
 		vbn__landing_give(channel->in);
 	channel->in = NULL;
 	channel->in_size = 0;
+	channel->flags &= (uint8_t)~FLAG_LARGE_IN;
 }
 
 void vbn__channel_failed(struct vbn_channel *channel, const char *fmt, ...)
@@ -194,14 +202,14 @@ void vbn__channel_broken(struct vbn_channel *channel, const char *why)
 	default: return;
 	}
 	/* A peer that has all there is may be gone before its last acknowledgement has come. */
-	if (channel->end_sent && channel->peer_ended) {
+	if (channel->end_sent && channel->flags & FLAG_PEER_ENDED) {
 		channel->state = CHANNEL_CLOSED_;
 		group_count(channel->group, COUNT_CLOSED);
 		vbn__channel_tell(channel, NEWS_CLOSED);
 		return;
 	}
 	if (!channel->group->conf.resume_ns || !channel->was_open || channel->end_sent ||
-		channel->peer_ended) {
+		channel->flags & FLAG_PEER_ENDED) {
 		vbn__channel_failed(channel, "channel to %s: %s", channel->peer, why);
 		return;
 	}
@@ -214,7 +222,7 @@ void vbn__channel_broken(struct vbn_channel *channel, const char *why)
 
 bool vbn__channel_try_close(struct vbn_channel *channel)
 {
-	if (!channel->end_sent || !channel->peer_ended || channel->out ||
+	if (!channel->end_sent || !(channel->flags & FLAG_PEER_ENDED) || channel->out ||
 		vbn_queue_outstanding(channel->queue))
 		return false;
 	channel->state = CHANNEL_CLOSED_;

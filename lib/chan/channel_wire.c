@@ -23,23 +23,6 @@ const char *vbn__channel_fault_text(uint32_t fault)
 	return fault < FAULT_N ? text[fault] : "a reason that this version does not know";
 }
 
-void vbn__channel_pack(
-	uint8_t *bytes, enum channel_type type, uint32_t length, uint32_t sequence, uint32_t limit)
-{
-	struct channel_header header = {.type = (uint8_t)type,
-		.length = be32(length),
-		.sequence = be32(sequence),
-		.limit = be32(limit)};
-
-	memcpy(bytes, &header, sizeof(header));
-}
-
-/* A limit neither falls nor promises more than the window. */
-static bool limit_is_good(uint32_t limit, const struct channel_view *view)
-{
-	return limit - view->limit <= view->window && limit - view->sent <= view->window;
-}
-
 static uint64_t read_be64(const uint8_t *bytes)
 {
 	__be64 value;
@@ -126,7 +109,7 @@ enum channel_fault vbn__channel_unpack(const uint8_t *bytes, uint64_t len,
 		return FAULT_SEQUENCE;
 	if (view->granted == view->received)
 		return FAULT_OVERRUN;
-	if (!limit_is_good(message->limit, view))
+	if (!channel_limit_is_good(message->limit, view->limit, view->sent, view->window))
 		return FAULT_LIMIT;
 	return unpack_body(bytes + sizeof(header), view, message);
 }

@@ -107,8 +107,52 @@ struct channel_message {
 enum channel_fault vbn__channel_unpack(const uint8_t *bytes, uint64_t len,
 	const struct channel_view *view, struct channel_message *message);
 
+/* A header's two halves: type and length, sequence and limit. */
+static force_inline __be64 channel_first_half(enum channel_type type, uint32_t length)
+{
+	return be64((uint64_t)type << 56 | length);
+}
+
+static force_inline __be64 channel_second_half(uint32_t sequence, uint32_t limit)
+{
+	return be64((uint64_t)sequence << 32 | limit);
+}
+
 /* Header only; `length` bytes follow. */
-void vbn__channel_pack(
-	uint8_t *bytes, enum channel_type type, uint32_t length, uint32_t sequence, uint32_t limit);
+static force_inline void channel_pack(
+	uint8_t *bytes, enum channel_type type, uint32_t length, uint32_t sequence, uint32_t limit)
+{
+	const __be64 halves[] = {
+		channel_first_half(type, length), channel_second_half(sequence, limit)};
+
+	static_assert(sizeof(halves) == sizeof(struct channel_header), "two halves are the header");
+	memcpy(bytes, halves, sizeof(halves));
+}
+
+/* A limit neither falls nor promises more than the window. */
+static force_inline bool channel_limit_is_good(
+	uint32_t limit, uint32_t before, uint32_t sent, uint32_t window)
+{
+	return limit - before <= window && limit - sent <= window;
+}
+
+/* Whether it is DATA that vbn__channel_unpack() would find no fault with, where neither the peer's
+ * END nor its LARGE has come: what nearly all is. Then its limit, too. */
+static force_inline bool channel_is_next_data(
+	const uint8_t *bytes, uint64_t len, const struct channel_view *view, uint32_t *limit)
+{
+	__be64 halves[2];
+	uint64_t second;
+
+	if (len < sizeof(halves))
+		return false;
+	memcpy(halves, bytes, sizeof(halves));
+	second = from_be64(halves[1]);
+	*limit = (uint32_t)second;
+	return halves[0] ==
+		channel_first_half(CHANNEL_DATA, (uint32_t)len - (uint32_t)sizeof(halves)) &&
+		second >> 32 == view->received && view->granted != view->received &&
+		channel_limit_is_good((uint32_t)second, view->limit, view->sent, view->window);
+}
 
 #endif

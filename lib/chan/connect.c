@@ -47,7 +47,8 @@ static int take_terms(struct vbn_channel *channel, const struct offer *offer, co
 	if (ret)
 		return ret;
 	channel->delivered = offer->received;
-	channel->limit = channel->peer_window = offer->window;
+	channel->limit = offer->window;
+	channel->peer_window = (uint16_t)offer->window;
 	channel->peer_buf_size = offer->buf_size - CHANNEL_HEADER;
 	channel->peer_max_message = offer->max_message;
 	return 0;

@@ -34,6 +34,10 @@ void vbn__channel_tell(struct vbn_channel *channel, enum channel_news news)
 
 void vbn__channel_is_hungry(struct vbn_channel *channel)
 {
+	struct ring *ring = channel_ring(channel);
+
+	if (ring)
+		ring->promised--;
 	if (channel->hungry)
 		return;
 	channel->hungry = true;
@@ -66,20 +70,33 @@ void vbn__channel_unlist(struct vbn_channel *channel)
 static uint32_t posted(const struct vbn_channel *channel)
 {
 	const struct driver *driver = channel->group->port->driver;
+	const struct ring *ring = channel_ring(channel);
 
-	return channel->ring ? driver->srq_posted(channel->ring->srq)
-			     : driver->queue_posted(channel->queue);
+	return ring ? driver->srq_posted(ring->srq) : driver->queue_posted(channel->queue);
 }
 
 static uint32_t promised(const struct vbn_channel *channel)
 {
-	return channel->ring ? channel->ring->promised : channel->granted - channel->received;
+	const struct ring *ring = channel_ring(channel);
+
+	return ring ? ring->promised : channel->granted - channel->received;
+}
+
+void vbn__group_look_at_rings(struct vbn_channel_group *group)
+{
+	for (uint32_t i = 0; i < group->n_rings; i++) {
+		struct ring *ring = &group->rings[i];
+		uint32_t there = group->port->driver->srq_posted(ring->srq);
+
+		ring->generous = (int32_t)(there - ring->promised) >= 0;
+	}
 }
 
 /* True: it has its whole window again, or wants none. */
 static bool grant(struct vbn_channel *channel)
 {
 	struct vbn_channel_group *group = channel->group;
+	struct ring *ring = channel_ring(channel);
 	uint32_t wanted = group->window - (channel->granted - channel->received), spare;
 
 	if (channel->state != CHANNEL_OPEN && channel->state != CHANNEL_ANSWERING)
@@ -89,8 +106,8 @@ static bool grant(struct vbn_channel *channel)
 		return !wanted;
 	wanted = min(wanted, spare);
 	channel->granted += wanted;
-	if (channel->ring)
-		channel->ring->promised += wanted;
+	if (ring)
+		ring->promised += wanted;
 	if (channel->granted - channel->told >= group->credit_batch)
 		vbn__channel_put_off(channel, TODO_CREDIT);
 	return channel->granted - channel->received == group->window;
@@ -196,18 +213,28 @@ static void probe(struct vbn_channel *channel)
 		group_count(channel->group, COUNT_PROBES);
 }
 
+static void look_for_life(struct vbn_channel *channel)
+{
+	const uint64_t ticks = channel->group->ticks;
+
+	if (channel->state != CHANNEL_OPEN)
+		return;
+	if (channel->heard == channel->received && ticks - channel->heard_at < 4)
+		return;
+	if (channel->heard == channel->received)
+		probe(channel);
+	channel->heard = channel->received;
+	channel->heard_at = ticks;
+}
+
+/* No poll waits for thousands of them. */
 void vbn__group_tick(struct vbn_channel_group *group)
 {
-	group->ticks++;
-	for (struct vbn_channel *channel = group->channels; channel; channel = channel->next) {
-		if (channel->state != CHANNEL_OPEN)
-			continue;
-		if (channel->heard == channel->received && group->ticks - channel->heard_at < 4)
-			continue;
-		if (channel->heard == channel->received)
-			probe(channel);
-		channel->heard = channel->received;
-		channel->heard_at = group->ticks;
+	for (int i = 0; i < TICK_BATCH && group->ticking; i++) {
+		struct vbn_channel *channel = group->ticking;
+
+		group->ticking = channel->next;
+		look_for_life(channel);
 	}
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define POLL_BATCH    32
 #define HEADROOM      64 /* of a received buf: what it is sent on with has room for a header */
 #define MAX_CHANNELS  65536u
 #define MAX_MESSAGE   (1ull << 40)
@@ -54,6 +53,12 @@ static void fill_in(struct vbn_channel_group_conf *conf)
 	conf->connect_ns = conf->connect_ns ? conf->connect_ns : 5 * SECOND_NS;
 }
 
+/* Half of what a queue's ring may be: a shared one has an entry more than it is asked for. */
+static uint32_t deepest_shared(const struct vbn_port *port)
+{
+	return (1u << log2_floor(port->info.max_depth)) / 2;
+}
+
 static int check(const struct vbn_channel_group_conf *conf, const struct vbn_port *port)
 {
 	int ret = check_range("max_channels", conf->max_channels, 1, MAX_CHANNELS);
@@ -85,6 +90,10 @@ static int check(const struct vbn_channel_group_conf *conf, const struct vbn_por
 		ret = fail(ENOTSUP,
 			"channel group cannot be created: shared is on, and port %s has no shared receive rings",
 			port->info.name);
+	if (!ret && conf->shared == VBN_ON && conf->window > deepest_shared(port))
+		ret = fail(EINVAL,
+			"channel group cannot be created: shared is on, and no shared ring holds a window of %u: at most %u",
+			conf->window, deepest_shared(port));
 	return ret;
 }
 
@@ -140,15 +149,14 @@ static int create_pools(struct vbn_channel_group *group)
 static int create_rings(struct vbn_channel_group *group)
 {
 	const struct vbn_channel_group_conf *conf = &group->conf;
-	/* half of what a queue's ring may be: a shared one has an entry more than it is asked for */
-	uint32_t most = (1u << log2_floor(group->port->info.max_depth)) / 2;
+	uint32_t most = deepest_shared(group->port);
 	uint32_t depth = (uint32_t)min(
 		pow2_ceil((uint64_t)conf->max_channels * conf->window), (uint64_t)most);
 	uint32_t each = depth / conf->window;
-	uint32_t n = (conf->max_channels + each - 1) / each;
+	uint32_t n = each ? (conf->max_channels + each - 1) / each : 0;
 	int ret = 0;
 
-	if (conf->shared == VBN_OFF || !group->port->driver->srq_create)
+	if (conf->shared == VBN_OFF || !group->port->driver->srq_create || !n)
 		return 0;
 	group->rings = calloc(n, sizeof(*group->rings));
 	if (!group->rings)
@@ -282,75 +290,14 @@ VBN_API struct vbn_pool *vbn_channel_group_pool(struct vbn_channel_group *group)
 
 /* ---- poll ---- */
 
-static void translate(const struct vbn_event *event, struct sink *sink)
-{
-	struct vbn_channel *channel;
-
-	if (!event->queue)
-		return; /* an SRQ's */
-	channel = event->queue->context;
-	switch (event->op) {
-	case VBN_OP_RECV: vbn__channel_received(channel, event->buf, sink); break;
-	case VBN_OP_FAILED: vbn__channel_broken(channel, vbn_queue_error(event->queue)); break;
-	case VBN_OP_SEND:
-	case VBN_OP_WRITE: vbn__channel_returned(channel, event, sink); break;
-	default:
-		if (event->buf)
-			vbn_buf_free((struct vbn_buf **)(uintptr_t)&event->buf, 1);
-		vbn__channel_faulty(channel, FAULT_TYPE);
-		break;
-	}
-	if (unlikely(channel->news))
-		vbn__channel_give_news(channel, sink);
-}
-
-/* What stands in the list of news goes first: it is older than what a queue has to say. */
-static void give_news_of_one(struct vbn_channel_group *group, struct sink *sink)
-{
-	struct vbn_channel *channel = group->news;
-
-	group->news = channel->next_news;
-	channel->in_news = false;
-	vbn__channel_give_news(channel, sink);
-	if (channel->news)
-		vbn__channel_tell(channel, (enum channel_news)channel->news);
-}
-
-/* False: there is nothing more. `room` is for at least what one queue event leads to. */
-static bool collect(struct vbn_channel_group *group, struct sink *sink, int room)
-{
-	struct vbn_event events[POLL_BATCH];
-	int got;
-
-	if (unlikely(group->news)) {
-		give_news_of_one(group, sink);
-		return true;
-	}
-	got = vbn__queues_poll(group->queues, events, min(room / GROUP_HELD, POLL_BATCH));
-	for (int i = 0; i < got; i++)
-		translate(&events[i], sink);
-	return got > 0;
-}
-
 static int give_held(struct vbn_channel_group *group, struct vbn_channel_event *events, int n)
 {
 	int given = min(n, group->n_held);
 
 	memcpy(events, group->held + group->first_held, (size_t)given * sizeof(*events));
-	group->first_held += given;
 	group->n_held -= given;
+	group->first_held = group->n_held ? group->first_held + given : 0;
 	return given;
-}
-
-/* The caller may have room for less than one event of a queue leads to. */
-static bool collect_held(struct vbn_channel_group *group)
-{
-	struct sink sink = {.events = group->held};
-	bool more = collect(group, &sink, GROUP_HELD);
-
-	group->first_held = 0;
-	group->n_held = sink.n;
-	return more;
 }
 
 static bool tick_is_due(struct vbn_channel_group *group)
@@ -363,28 +310,29 @@ static bool tick_is_due(struct vbn_channel_group *group)
 	return true;
 }
 
-VBN_API int vbn_channel_poll(
+static noinline void begin_tick(struct vbn_channel_group *group)
+{
+	group->ticks++;
+	group->ticking = group->channels;
+}
+
+VBN_API fast_path int vbn_channel_poll(
 	struct vbn_channel_group *group, struct vbn_channel_event *events, int n)
 {
-	struct sink sink = {.events = events};
-	bool more = true;
+	struct sink sink = {.events = events, .room = n};
 
 	vbn__letters_take(group);
-	if (tick_is_due(group))
+	if (unlikely(tick_is_due(group)))
+		begin_tick(group);
+	if (unlikely(group->ticking))
 		vbn__group_tick(group);
 	if (group->todo)
 		vbn__group_do(group);
-	while (more && sink.n < n) {
-		if (group->n_held)
-			sink.n += give_held(group, events + sink.n, n - sink.n);
-		else if (n - sink.n >= GROUP_HELD)
-			more = collect(group, &sink, n - sink.n);
-		else
-			more = collect_held(group);
+	if (unlikely(group->n_held))
+		sink.n = give_held(group, events, n);
+	while (sink.n < n && vbn__group_collect(group, &sink)) {
 	}
-	if (group->n_held)
-		sink.n += give_held(group, events + sink.n, n - sink.n);
-	if (group->hungry)
+	if (unlikely(group->hungry))
 		vbn__group_grant(group);
 	return sink.n;
 }

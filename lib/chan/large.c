@@ -30,6 +30,7 @@ int vbn__large_begin(struct vbn_channel *channel, struct vbn_buf *buf)
 	for (struct vbn_buf *at = buf; at->flags & VBN_BUF_CHAIN; at = at->next)
 		out->n_segments++;
 	channel->out = out;
+	channel->flags |= FLAG_LARGE_OUT;
 	return 1;
 }
 
@@ -96,6 +97,7 @@ static void finish(struct vbn_channel *channel, bool is_there, struct sink *sink
 
 	attach(out);
 	channel->out = NULL;
+	channel->flags &= (uint8_t)~FLAG_LARGE_OUT;
 	if (is_there)
 		group_count(channel->group, COUNT_LARGE_SENT);
 	if (channel->state == CHANNEL_LEAVING || !(out->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))) {
@@ -151,6 +153,7 @@ void vbn__large_free(struct vbn_channel *channel)
 		at = next;
 	}
 	channel->out = NULL;
+	channel->flags &= (uint8_t)~FLAG_LARGE_OUT;
 	free(out);
 }
 

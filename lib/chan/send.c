@@ -4,9 +4,10 @@
 
 #define BURST 32
 
-static bool may_send(const struct vbn_channel *channel)
+/* A message that is under way to a place holds back those behind it, and nothing else. */
+static force_inline bool may_send(const struct vbn_channel *channel)
 {
-	return channel->state == CHANNEL_OPEN && !channel->ends;
+	return channel->state == CHANNEL_OPEN && !(channel->flags & FLAG_ENDS);
 }
 
 static int refusal(const struct vbn_channel *channel)
@@ -14,7 +15,7 @@ static int refusal(const struct vbn_channel *channel)
 	switch (channel->state) {
 	case CHANNEL_DIALING:
 	case CHANNEL_ANSWERING:
-	case CHANNEL_RESTING: return channel->ends ? -EPIPE : -ENOTCONN;
+	case CHANNEL_RESTING: return channel->flags & FLAG_ENDS ? -EPIPE : -ENOTCONN;
 	default: return -EPIPE;
 	}
 }
@@ -28,7 +29,7 @@ bool vbn__channel_say(
 
 	if (channel->limit == channel->sent)
 		return false;
-	vbn__channel_pack(bytes, type, len, channel->sent, channel->granted);
+	channel_pack(bytes, type, len, channel->sent, channel->granted);
 	if (len)
 		memcpy(bytes + CHANNEL_HEADER, body, len);
 	if (vbn_send_inline(channel->queue, bytes, CHANNEL_HEADER + len) != 1)
@@ -40,10 +41,11 @@ bool vbn__channel_say(
 
 /* ---- the header in front of a buf's data ---- */
 
-static void put_header(struct vbn_channel *channel, struct vbn_buf *buf, uint32_t sequence)
+static force_inline void put_header(
+	const struct vbn_channel *channel, struct vbn_buf *buf, uint32_t sequence)
 {
 	buf->data -= CHANNEL_HEADER;
-	vbn__channel_pack(buf->data, CHANNEL_DATA, buf->len, sequence, channel->granted);
+	channel_pack(buf->data, CHANNEL_DATA, buf->len, sequence, channel->granted);
 	buf->len += CHANNEL_HEADER;
 }
 
@@ -53,14 +55,20 @@ static void take_header_off(struct vbn_buf *buf)
 	buf->len -= CHANNEL_HEADER;
 }
 
-static inline bool is_plain(const struct vbn_channel *channel, struct vbn_buf *buf)
+static noinline void take_headers_off(struct vbn_buf **bufs, int first, int end)
+{
+	for (int i = first; i < end; i++)
+		take_header_off(bufs[i]);
+}
+
+static force_inline bool is_plain(const struct vbn_channel *channel, struct vbn_buf *buf)
 {
 	return !(buf->flags & VBN_BUF_CHAIN) && vbn_buf_headroom(buf) >= CHANNEL_HEADER &&
 		buf->len <= channel->peer_buf_size;
 }
 
 /* As many of the first ones as are plain, in one go. */
-static int send_plain(struct vbn_channel *channel, struct vbn_buf **bufs, int n)
+static force_inline int send_plain(struct vbn_channel *channel, struct vbn_buf **bufs, int n)
 {
 	int ready = 0, taken;
 
@@ -73,9 +81,9 @@ static int send_plain(struct vbn_channel *channel, struct vbn_buf **bufs, int n)
 	if (!ready)
 		return 0;
 	taken = vbn_send(channel->queue, bufs, ready);
-	for (int i = max(taken, 0); i < ready; i++)
-		take_header_off(bufs[i]);
-	if (taken > 0) {
+	if (unlikely(taken != ready))
+		take_headers_off(bufs, max(taken, 0), ready);
+	if (likely(taken > 0)) {
 		channel->sent += (uint32_t)taken;
 		channel->sent_messages += (uint64_t)taken;
 		channel->told = channel->granted;
@@ -92,7 +100,7 @@ static int send_chained(struct vbn_channel *channel, struct vbn_buf *buf)
 
 	if (vbn_buf_alloc(channel->group->header_pool, &header, 1) < 0)
 		return 0;
-	vbn__channel_pack(header->data, CHANNEL_DATA, (uint32_t)vbn_buf_total(buf), channel->sent,
+	channel_pack(header->data, CHANNEL_DATA, (uint32_t)vbn_buf_total(buf), channel->sent,
 		channel->granted);
 	header->len = CHANNEL_HEADER;
 	header->peer[0] = channel->sent_messages + 1;
@@ -121,13 +129,15 @@ static int send_any(struct vbn_channel *channel, struct vbn_buf *buf)
 					      : send_chained(channel, buf);
 }
 
-VBN_API int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs, int n)
+/* Whatever they are, behind those that have been taken already. */
+static noinline int send_others(
+	struct vbn_channel *channel, struct vbn_buf **bufs, int taken, int n)
 {
-	int taken = 0, ret = 0, room;
+	int ret = 0, room;
 
-	if (unlikely(!may_send(channel)))
+	if (!may_send(channel))
 		return refusal(channel);
-	room = min(n, channel_room(channel));
+	room = min(n, channel_room(channel) + taken);
 	while (taken < room && !channel->out) {
 		ret = send_plain(channel, bufs + taken, room - taken);
 		if (!ret)
@@ -144,11 +154,25 @@ VBN_API int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs,
 	return taken || ret >= 0 ? taken : ret;
 }
 
+VBN_API fast_path int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs, int n)
+{
+	int taken = 0;
+
+	if (likely(may_send(channel) && !(channel->flags & FLAG_LARGE_OUT) &&
+		    n <= channel_room(channel))) {
+		taken = max(
+			n == 1 ? send_plain(channel, bufs, 1) : send_plain(channel, bufs, n), 0);
+		if (likely(taken == n))
+			return n;
+	}
+	return send_others(channel, bufs, taken, n);
+}
+
 VBN_API void vbn_channel_end(struct vbn_channel *channel)
 {
-	if (channel->ends)
+	if (channel->flags & FLAG_ENDS)
 		return;
-	channel->ends = true;
+	channel->flags |= FLAG_ENDS;
 	channel->todo = (uint8_t)(channel->todo & ~TODO_READY);
 	vbn__channel_put_off(channel, TODO_END);
 }

@@ -58,6 +58,16 @@ void time_pair(const struct act *const pair[2], int rounds, double ns[2]);
  * instructions of acts[i]'s calls, by BURST. False where there is no valgrind. */
 bool count_instructions(const char *const *options, double *counts, int n_acts);
 
+/* The rooms of the library that instructions are told apart by: whose function executes them, its
+ * inlined ones included. */
+enum bench_room { ROOM_DRIVER, ROOM_CHANNELS, ROOM_PORT, ROOM_REST, ROOM_ALL, N_ROOMS };
+struct cost {
+	double rooms[N_ROOMS];
+};
+
+/* As count_instructions(), by room. */
+bool count_costs(const char *const *options, struct cost *costs, int n_acts);
+
 /* In the program under callgrind: the rounds of each act. */
 void count_rounds(const struct act *const *acts, int n_acts);
 

@@ -82,24 +82,70 @@ static bool run_valgrind(const char *const *options, const char *out)
 	return true;
 }
 
-static double read_total(const char *path)
+/* ---- what callgrind has left: its format's names may be given once, "(1) name", and then "(1)" ---- */
+
+enum { MAX_FILES = 4096 };
+
+static enum bench_room room_of(const char *file)
 {
-	unsigned long long total = 0;
-	char line[512];
-	bool found = false;
+	if (strstr(file, "lib/drv/"))
+		return ROOM_DRIVER;
+	if (strstr(file, "lib/chan/"))
+		return ROOM_CHANNELS;
+	return strstr(file, "lib/port/") ? ROOM_PORT : ROOM_REST;
+}
+
+/* Of the name behind "fl=", whose files' rooms are remembered by number. */
+static enum bench_room read_file(const char *name, unsigned char *rooms)
+{
+	char *end;
+	unsigned long id = *name == '(' ? strtoul(name + 1, &end, 10) : MAX_FILES;
+
+	if (id >= MAX_FILES)
+		die("callgrind names a file in a way that is not known here: %s", name);
+	if (end[0] == ')' && end[1] == ' ')
+		rooms[id] = (unsigned char)room_of(end + 2);
+	return (enum bench_room)rooms[id];
+}
+
+/* Self cost of each function to the room that its file is in. A line of cost behind "calls=" is the
+ * called function's. */
+static struct cost read_cost(const char *path)
+{
+	unsigned char rooms[MAX_FILES] = {0};
+	enum bench_room room = ROOM_REST;
+	struct cost cost = {0};
+	bool is_call = false;
+	char line[4096];
 	FILE *file = fopen(path, "r");
 
 	if (!file)
 		die("callgrind left no %s: its --dump-after did not work", path);
-	while (!found && fgets(line, sizeof(line), file))
-		found = sscanf(line, "totals: %llu", &total) == 1;
+	while (fgets(line, sizeof(line), file)) {
+		unsigned long long count;
+
+		if (!strncmp(line, "fl=", 3))
+			room = read_file(line + 3, rooms);
+		else if (!strncmp(line, "fi=", 3) || !strncmp(line, "fe=", 3) ||
+			!strncmp(line, "cfi=", 4) || !strncmp(line, "cfl=", 4))
+			read_file(strchr(line, '=') + 1, rooms);
+		else if (!strncmp(line, "calls=", 6))
+			is_call = true;
+		else if (strchr("0123456789+-*", *line)) {
+			if (!is_call && sscanf(line, "%*s %llu", &count) == 1)
+				cost.rooms[room] += (double)count;
+			is_call = false;
+		}
+	}
 	fclose(file);
-	if (!found || !total)
-		die("%s has no totals: callgrind did not see the measured function", path);
-	return (double)total;
+	for (int i = 0; i < ROOM_ALL; i++)
+		cost.rooms[ROOM_ALL] += cost.rooms[i];
+	if (!(cost.rooms[ROOM_ALL] > 0))
+		die("%s has no costs: callgrind did not see the measured function", path);
+	return cost;
 }
 
-bool count_instructions(const char *const *options, double *counts, int n_acts)
+bool count_costs(const char *const *options, struct cost *costs, int n_acts)
 {
 	char folder[] = "/tmp/bench.XXXXXX", out[64], path[96];
 	bool ran;
@@ -110,12 +156,28 @@ bool count_instructions(const char *const *options, double *counts, int n_acts)
 	ran = run_valgrind(options, out);
 	for (int i = 0; ran && i < n_acts; i++) {
 		snprintf(path, sizeof(path), "%s.%d", out, 2 * i + 2);
-		counts[i] = read_total(path) / (COUNTED * BURST);
+		costs[i] = read_cost(path);
+		for (int room = 0; room < N_ROOMS; room++)
+			costs[i].rooms[room] /= COUNTED * BURST;
 	}
 	for (int i = 0; i <= 2 * n_acts + 1; i++) {
 		snprintf(path, sizeof(path), i ? "%s.%d" : "%s", out, i);
 		unlink(path);
 	}
 	rmdir(folder);
+	return ran;
+}
+
+bool count_instructions(const char *const *options, double *counts, int n_acts)
+{
+	struct cost *costs = calloc((size_t)n_acts, sizeof(*costs));
+	bool ran;
+
+	if (!costs)
+		die("no memory for the costs of %d acts", n_acts);
+	ran = count_costs(options, costs, n_acts);
+	for (int i = 0; ran && i < n_acts; i++)
+		counts[i] = costs[i].rooms[ROOM_ALL];
+	free(costs);
 	return ran;
 }

@@ -106,7 +106,7 @@ static void send_raw(struct liar *liar, enum channel_type type, uint32_t length,
 {
 	uint8_t bytes[CHANNEL_MAX_CONTROL] = {0};
 
-	vbn__channel_pack(bytes, type, length, sequence, limit);
+	channel_pack(bytes, type, length, sequence, limit);
 	if (body_len)
 		memcpy(bytes + CHANNEL_HEADER, body, body_len);
 	assert_int_equal(vbn_send_inline(liar->queue, bytes, CHANNEL_HEADER + body_len), 1);
@@ -161,7 +161,7 @@ static void lie_reserved(struct liar *liar)
 {
 	uint8_t bytes[CHANNEL_HEADER];
 
-	vbn__channel_pack(bytes, CHANNEL_DATA, 0, 0, liar->limit);
+	channel_pack(bytes, CHANNEL_DATA, 0, 0, liar->limit);
 	bytes[2] = 1;
 	assert_int_equal(vbn_send_inline(liar->queue, bytes, sizeof(bytes)), 1);
 }
@@ -285,7 +285,7 @@ static void a_peer_that_sends_more_than_it_may_is_stopped(void **state)
 	while (f.there->n_rings && !f.b[3].seen[VBN_CHANNEL_FAILED]) {
 		uint8_t bytes[CHANNEL_HEADER];
 
-		vbn__channel_pack(bytes, CHANNEL_DATA, 0, liar.sequence, liar.limit);
+		channel_pack(bytes, CHANNEL_DATA, 0, liar.sequence, liar.limit);
 		liar.sequence += vbn_send_inline(liar.queue, bytes, sizeof(bytes)) == 1;
 		if (vbn_queue_outstanding(liar.queue) > 32)
 			reason_came(&reason);

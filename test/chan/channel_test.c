@@ -432,6 +432,28 @@ static void a_large_message_waits_for_room(void **state)
 
 /* ---- the end ---- */
 
+/* A shared ring cannot hold the largest window: dividing by the windows that fit was dividing by
+ * nothing. */
+static void the_largest_window_has_a_ring_of_its_own(void **state)
+{
+	struct vbn_channel_group_conf wide = {
+		.max_channels = 1, .buf_size = 64, .window = 32768, .n_held = 64};
+	struct vbn_channel_group *none;
+
+	(void)state;
+	make_groups(&small, &wide);
+	assert_int_equal(f.there->n_rings, 0);
+	open_channel(0);
+	send_all(&f.a[0], f.pool, 1, 100, 64);
+	turn_until(f.b[0].received == 100);
+	if (!f.port->driver->srq_create)
+		return;
+	wide.shared = VBN_ON;
+	unit_catch_log();
+	assert_int_equal(vbn_channel_group_create(f.worker, f.port, &wide, &none), -EINVAL);
+	assert_logged("shared is on, and no shared ring holds a window of 32768");
+}
+
 static void each_end_ends_by_itself(void **state)
 {
 	(void)state;
@@ -529,6 +551,7 @@ int main(void)
 		with_fixture(large_messages_are_written_to_their_place),
 		with_fixture(a_large_message_comes_back_whole),
 		with_fixture(a_large_message_waits_for_room),
+		with_fixture(the_largest_window_has_a_ring_of_its_own),
 		with_fixture(each_end_ends_by_itself),
 		with_fixture(an_ended_channel_takes_nothing),
 		with_fixture(a_channel_that_is_broken_off_fails_at_the_peer),

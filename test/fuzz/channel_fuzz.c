@@ -75,8 +75,21 @@ static void check(const uint8_t *bytes, uint64_t len, const struct channel_view 
 	demand(message->type != CHANNEL_PLACE || view->asked);
 	demand(message->type != CHANNEL_LARGE ||
 		(message->size && message->size <= view->max_message && !view->large_in));
-	vbn__channel_pack(again, message->type, message->length, view->received, message->limit);
+	channel_pack(again, message->type, message->length, view->received, message->limit);
 	demand(!memcmp(again, bytes, sizeof(again)));
+}
+
+/* The quick look takes data that has no fault, and nothing else. */
+static void demand_quick(const uint8_t *bytes, uint64_t len, const struct channel_view *view,
+	enum channel_fault fault, const struct channel_message *message)
+{
+	uint32_t limit;
+
+	if (view->ended || view->large_in)
+		return;
+	demand(channel_is_next_data(bytes, len, view, &limit) ==
+		(!fault && message->type == CHANNEL_DATA));
+	demand(fault || message->type != CHANNEL_DATA || limit == message->limit);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
@@ -100,6 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 		memcpy(message_bytes, bytes + 1, len);
 		fault = vbn__channel_unpack(message_bytes, len, &view, &message);
 		demand(fault < FAULT_N && vbn__channel_fault_text((uint32_t)fault)[0]);
+		demand_quick(message_bytes, len, &view, fault, &message);
 		if (!fault) {
 			check(message_bytes, len, &view, &message);
 			follow(&view, &message);
