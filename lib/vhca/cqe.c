@@ -154,20 +154,24 @@ void vhca_cqe_write(struct vhca_cq *cq, const struct vhca_cqe *cqe)
 
 /* ---- compression ----
  *
- * A session stands for CQEs of receives that differ in nothing but length, and whose WQEs follow
- * one another. Its first slot has the title, a CQE with the session's length where its byte count
- * was; arrays of mini CQEs lie 1, 8, 16 and so on behind it, and what lies between is not written.
- * A session is held while the device goes on finding messages, and not beyond.
+ * A session stands for CQEs of one queue pair: of receives that differ in nothing but length, and
+ * whose WQEs follow one another; or of requests, each with its WQE, opcode and length. Its first
+ * slot has the title, a CQE with the session's length where its byte count was; arrays of mini CQEs
+ * lie 1, 8, 16 and so on behind it, and what lies between is not written. A session is held while
+ * the device goes on finding work, and not beyond.
  */
 
 struct mini_cqe {
-	__be32 hash; /* or checksum and stride index; 0: queues of verbs have none */
+	/* Of a receive its hash, or checksum and stride index: queues of verbs have none, so 0. Of a
+	 * request its WQE's counter above its opcode. */
+	__be32 info;
 	__be32 byte_cnt;
 };
 
 struct vhca_session {
 	struct body title;
 	uint16_t wqe_counter;
+	uint8_t opcode; /* of the CQE: a plain receive or a request */
 	struct mini_cqe mini[MAX_SESSION];
 };
 
@@ -198,7 +202,7 @@ static void session_end(struct vhca_cq *cq)
 	}
 	cq->held = 0;
 	publish(cq, next_slot(cq), &session->title, session->wqe_counter,
-		(uint8_t)(MLX5_CQE_RESP_SEND << 4 | (n > 1 ? COMPRESSED : 0)), false);
+		(uint8_t)(session->opcode << 4 | (n > 1 ? COMPRESSED : 0)), false);
 	cq->pi += n - 1;
 }
 
@@ -208,36 +212,45 @@ void vhca_sessions_end(struct vhca_tables *tables)
 		session_end(container_of(tables->sessions.next, struct vhca_cq, in_sessions));
 }
 
-static bool session_fits(const struct vhca_cq *cq, const struct body *body, uint16_t wqe_counter)
+static bool session_fits(
+	const struct vhca_cq *cq, const struct body *body, uint8_t opcode, uint16_t wqe_counter)
 {
-	const struct mlx5_cqe64 *title = &cq->session->title.cqe, *cqe = &body->cqe;
+	const struct vhca_session *session = cq->session;
+	const struct mlx5_cqe64 *title = &session->title.cqe, *cqe = &body->cqe;
 
-	return cq->held < MAX_SESSION &&
-		wqe_counter == (uint16_t)(cq->session->wqe_counter + cq->held) &&
-		cqe->sop_drop_qpn == title->sop_drop_qpn && cqe->flags_rqpn == title->flags_rqpn &&
-		cqe->vlan_info == title->vlan_info;
+	if (cq->held == MAX_SESSION || opcode != session->opcode ||
+		((cqe->sop_drop_qpn ^ title->sop_drop_qpn) & be32(0xffffff)))
+		return false;
+	return opcode == MLX5_CQE_REQ ||
+		(wqe_counter == (uint16_t)(session->wqe_counter + cq->held) &&
+			cqe->flags_rqpn == title->flags_rqpn && cqe->vlan_info == title->vlan_info);
 }
 
-/* Takes a plain receive into the session, or ends it and says false. An armed CQ tells of each CQE
- * as it comes. */
-static noinline bool session_take(
-	struct vhca_cq *cq, const struct body *body, const struct vhca_received *received)
+/* Takes a CQE into the session, or ends it and says false. An armed CQ tells of each CQE as it
+ * comes, and one that comes late comes alone. */
+static noinline bool session_take(struct vhca_cq *cq, const struct body *body, uint8_t opcode,
+	uint16_t wqe_counter, bool plain)
 {
 	struct vhca_session *session = cq->session;
-	bool plain = received->opcode == MLX5_CQE_RESP_SEND && !received->inlined &&
-		!received->solicited && cq->arm == VHCA_UNARMED;
+	struct mini_cqe *mini;
 
-	if (!plain || (cq->held && !session_fits(cq, body, received->wqe_counter)))
+	plain = plain && cq->arm == VHCA_UNARMED && !vhca_late_any;
+	if (!plain || (cq->held && !session_fits(cq, body, opcode, wqe_counter)))
 		session_end(cq);
 	if (!plain)
 		return false;
 	if (!cq->held) {
 		memset(session->mini, 0, sizeof(session->mini));
 		session->title = *body;
-		session->wqe_counter = received->wqe_counter;
+		session->wqe_counter = wqe_counter;
+		session->opcode = opcode;
 		vhca_list_add(&vhca_tables_of(&cq->object)->sessions, &cq->in_sessions);
 	}
-	session->mini[cq->held++].byte_cnt = body->cqe.byte_cnt;
+	mini = &session->mini[cq->held++];
+	mini->byte_cnt = body->cqe.byte_cnt;
+	if (opcode == MLX5_CQE_REQ)
+		mini->info = be32((uint32_t)wqe_counter << 16 |
+			(from_be32(body->cqe.sop_drop_qpn) >> 24) << 8);
 	return true;
 }
 
@@ -252,12 +265,13 @@ void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, 
 
 	if (unlikely(!has_room(cq, qp)))
 		return;
-	if (unlikely(cq->held))
-		session_end(cq);
 	body.cqe.srqn_uidx = be32(qp->uidx);
 	body.cqe.byte_cnt = be32(length);
 	body.cqe.timestamp = be64(vhca_ticks);
 	body.cqe.sop_drop_qpn = be32((uint32_t)opcode << 24 | qp->number);
+	if (unlikely(cq->session != NULL) &&
+		session_take(cq, &body, MLX5_CQE_REQ, wqe_counter, !answer))
+		return;
 	if (unlikely(answer != NULL)) {
 		memcpy(body.bytes, answer, length);
 		op_own |= MLX5_INLINE_SCATTER_32;
@@ -342,7 +356,10 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	body.cqe.byte_cnt = be32(received->length);
 	body.cqe.timestamp = be64(vhca_ticks);
 	body.cqe.sop_drop_qpn = be32(qp->number);
-	if (unlikely(cq->session != NULL) && session_take(cq, &body, received))
+	if (unlikely(cq->session != NULL) &&
+		session_take(cq, &body, received->opcode, received->wqe_counter,
+			received->opcode == MLX5_CQE_RESP_SEND && !received->inlined &&
+				!received->solicited))
 		return;
 	slot = next_slot(cq);
 	if (received->inlined)
