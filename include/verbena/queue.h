@@ -124,10 +124,12 @@ struct vbn_queue_conf {
 	/* The first bytes of small messages in the CQE itself, copied to the buf here. AUTO: off. */
 	enum vbn_switch scatter_to_cqe;
 
-	/* Several completions in the room of one. AUTO: off. */
+	/* Several completions of a queue, of receives and of sends, in the room of one. With an srq it
+	 * is the srq's conf that decides, and AUTO follows it. AUTO: off. */
 	enum vbn_switch cqe_compression;
 
-	/* The next CQE and the header of a buf just received are fetched ahead. AUTO: off. */
+	/* The CQE and the buf header to come next are fetched ahead. Where queues share CQs, one that
+	 * asks for it asks for all. AUTO: off. */
 	enum vbn_switch prefetch;
 
 	/* Bytes of a CQE: 64 or 128; default what libmlx5 takes, 64 on x86. */
@@ -188,6 +190,7 @@ struct vbn_queue_stats {
 	uint64_t tx_blueflame;  /* doorbells that carried their WQE */
 	uint64_t rx_scattered;  /* messages that came in their CQE */
 	uint64_t rx_compressed; /* messages whose completion came compressed */
+	uint64_t tx_compressed; /* completions of sends that came compressed */
 };
 
 /* The owner's thread; another one reads each value of a moment. */

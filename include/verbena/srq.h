@@ -30,6 +30,9 @@ struct vbn_srq_conf {
 
 	bool datagrams;    /* for UD queues; else for those of RC and UC */
 	uint32_t cqe_size; /* as a queue's */
+
+	/* As a queue's: ON, and its queues' completions come compressed, too. AUTO: off. */
+	enum vbn_switch cqe_compression;
 };
 
 /* Posts its receives. -EINVAL: conf out of range; -ENOMEM: the pool is too small, or the device

@@ -20,6 +20,7 @@ static const struct counter_name counter_names[] = {
 	{"tx_blueflame", "doorbells that carried their WQE"},
 	{"rx_scattered", "messages that came in their CQE"},
 	{"rx_compressed", "messages whose completion came compressed"},
+	{"tx_compressed", "completions of sends that came compressed"},
 };
 static_assert(sizeof(struct vbn_queue_stats) == ARRAY_SIZE(counter_names) * sizeof(uint64_t),
 	"each value has its name");

@@ -142,7 +142,7 @@ static void prepare_plain(void)
 
 static void prepare_compressed(const struct mini_decoder *decoder)
 {
-	struct session *session = container_of(compressed.rx, struct mlx5_queue, queue)->session;
+	struct session *session = container_of(compressed.rx, struct mlx5_queue, queue)->own_recv_cq.session;
 
 	session->decode = decoder->decode;
 	compressed_before = came_compressed();

@@ -1,5 +1,6 @@
-/* compressed_test.c - a queue whose receive completions come compressed, on an emulated device:
- * data, order, cuts, wraps, failures, and that sessions were what it read */
+/* compressed_test.c - queues whose completions come compressed, on an emulated device, with CQs of
+ * their own, shared ones, and a shared receive ring: data, order, cuts, wraps, failures, queues that
+ * go, and that sessions were what they read */
 
 #include "drv/mlx5/mini.h"
 #include "drv/mlx5/mlx5.h"
@@ -13,12 +14,18 @@ extern const char *vhca_present(void);
 
 enum { DEPTH = 64, N_BUFS = 512, DATA = 256, N_EVENTS = 64 };
 
+/* How the queues get at their completions. */
+enum kind { OWN, SHARED, SRQ, KINDS };
+
 struct fixture {
 	struct vbn_worker *worker;
 	struct vbn_port *port;
 	struct vbn_pool *pool;
 	struct vbn_queue *a, *b;
 	struct vbn_peer *to_b, *to_a;
+	struct vbn_srq *srq;
+	enum kind kind;
+	uint32_t cq_mod;
 };
 static struct fixture f;
 
@@ -38,14 +45,23 @@ static int open_all(void **state)
 	return 0;
 }
 
+static void disconnect(void)
+{
+	vbn_queue_destroy(f.a);
+	vbn_queue_destroy(f.b);
+	vbn_srq_destroy(f.srq);
+	vbn_peer_release(f.to_a);
+	vbn_peer_release(f.to_b);
+	f.a = f.b = NULL;
+	f.srq = NULL;
+	f.to_a = f.to_b = NULL;
+	assert_int_equal(vbn_pool_available(f.pool), N_BUFS);
+}
+
 static int close_all(void **state)
 {
 	(void)state;
-	vbn_queue_destroy(f.a);
-	vbn_queue_destroy(f.b);
-	vbn_peer_release(f.to_a);
-	vbn_peer_release(f.to_b);
-	assert_int_equal(vbn_pool_available(f.pool), N_BUFS);
+	disconnect();
 	vbn_worker_detach(f.worker);
 	vbn_pool_destroy(f.pool);
 	vbn_port_close(f.port);
@@ -58,16 +74,32 @@ static struct vbn_queue_conf base_conf(enum vbn_transport transport, enum vbn_sw
 	return (struct vbn_queue_conf){.transport = transport,
 		.tx_depth = DEPTH,
 		.rx_depth = DEPTH,
+		.cq_mod = f.cq_mod,
 		.rx_pool = f.pool,
+		.srq = f.srq,
+		.shared_cq = f.kind == SHARED ? VBN_ON : VBN_AUTO,
 		.cqe_compression = compression};
+}
+
+static void make_srq(bool datagrams, enum vbn_switch compression)
+{
+	struct vbn_srq_conf conf = {.depth = DEPTH,
+		.pool = f.pool,
+		.datagrams = datagrams,
+		.cqe_compression = compression};
+
+	assert_int_equal(vbn_srq_create(f.worker, f.port, &conf, &f.srq), 0);
 }
 
 static void connect_pair(enum vbn_transport transport, enum vbn_switch compression)
 {
-	struct vbn_queue_conf conf = base_conf(transport, compression);
+	struct vbn_queue_conf conf;
 	struct vbn_address a, b;
 	bool datagrams = transport == VBN_UD;
 
+	if (f.kind == SRQ)
+		make_srq(datagrams, compression);
+	conf = base_conf(transport, compression);
 	assert_int_equal(vbn_queue_create(f.worker, f.port, &conf, &f.a), 0);
 	assert_int_equal(vbn_queue_create(f.worker, f.port, &conf, &f.b), 0);
 	vbn_queue_address(f.a, &a);
@@ -130,7 +162,7 @@ static int take(struct vbn_buf **bufs, int n, uint64_t message, bool by_events)
 	struct vbn_event events[N_EVENTS];
 	int got;
 
-	if (!by_events)
+	if (!by_events && f.kind == OWN)
 		return vbn_recv(f.b, bufs, n);
 	got = vbn_poll(f.worker, events, n);
 	for (int i = 0; i < got; i++) {
@@ -187,20 +219,29 @@ static void stream(uint64_t n)
 	}
 	start = clock_ns();
 	while (vbn_queue_outstanding(f.a)) {
-		vbn_poll(f.worker, NULL, 0);
-		vbn_recv(f.a, NULL, 0);
+		struct vbn_event none;
+
+		assert_int_equal(vbn_poll(f.worker, &none, 1), 0);
 		must_not_take_longer(start);
 	}
 }
 
 /* How many of them came compressed. */
+static struct vbn_queue_stats stats_of(const struct vbn_queue *queue)
+{
+	struct vbn_queue_stats stats;
+
+	vbn_queue_stats(queue, &stats);
+	return stats;
+}
+
 static uint64_t stream_over(enum vbn_transport transport, enum vbn_switch compression, uint64_t n)
 {
 	struct vbn_queue_stats stats;
 
 	connect_pair(transport, compression);
 	stream(n);
-	vbn_queue_stats(f.b, &stats);
+	stats = stats_of(f.b);
 	assert_int_equal(stats.rx_messages, n);
 	print_message("%llu of %llu compressed\n", (unsigned long long)stats.rx_compressed,
 		(unsigned long long)n);
@@ -227,10 +268,124 @@ static void test_ud(void **state)
 	assert_true(stream_over(VBN_UD, VBN_ON, 10000) > 10000 / 20);
 }
 
+/* Shared CQs, and a shared ring, whose WQEs are a list: round each ring and every 16-bit index. */
+static void test_shared(void **state)
+{
+	(void)state;
+	for (f.kind = SHARED; f.kind < KINDS; f.kind++) {
+		assert_true(stream_over(VBN_RC, VBN_ON, 70000) > 70000 / 20);
+		disconnect();
+		assert_true(stream_over(VBN_UD, VBN_ON, 10000) > 10000 / 20);
+		disconnect();
+	}
+}
+
+/* With a completion for each send, those come compressed, too, and are all accounted for. */
+static void test_sends(void **state)
+{
+	(void)state;
+	for (f.kind = OWN; f.kind < KINDS; f.kind++) {
+		struct vbn_queue_stats stats;
+
+		f.cq_mod = 1;
+		stream_over(VBN_RC, VBN_ON, 70000);
+		stats = stats_of(f.a);
+		assert_int_equal(stats.tx_done, 70000);
+		assert_int_equal(stats.tx_signalled, 70000 + stats.tx_nops);
+		print_message("%llu of 70000 sends compressed\n",
+			(unsigned long long)stats.tx_compressed);
+		assert_true(stats.tx_compressed > 70000 / 20);
+		disconnect();
+		stream_over(VBN_RC, VBN_OFF, 1000);
+		assert_int_equal(stats_of(f.a).tx_compressed, 0);
+		disconnect();
+	}
+}
+
+/* Bufs with a cookie come back one event each, in order, from a session of sends, however few there is
+ * room for. */
+static void test_events_of_sends(void **state)
+{
+	(void)state;
+	for (f.kind = OWN; f.kind < KINDS; f.kind++) {
+		uintptr_t next = 0;
+		uint64_t start = clock_ns();
+		int received = 0;
+
+		f.cq_mod = 1;
+		connect_pair(VBN_RC, VBN_ON);
+		for (uintptr_t i = 0; i < DEPTH; i++) {
+			struct vbn_buf *buf = new_buf(i);
+
+			vbn_buf_set_cookie(buf, (void *)i);
+			assert_int_equal(vbn_send_one(f.a, buf), 1);
+		}
+		vbn_flush(f.a);
+		while (next < DEPTH || received < DEPTH) {
+			struct vbn_event events[3];
+			int n = vbn_poll(f.worker, events, ARRAY_SIZE(events));
+
+			for (int i = 0; i < n; i++) {
+				if (events[i].op == VBN_OP_SEND)
+					assert_int_equal((uintptr_t)events[i].cookie, next++);
+				else
+					check(events[i].buf, (uint64_t)received++);
+				vbn_buf_free(&events[i].buf, 1);
+			}
+			must_not_take_longer(start);
+		}
+		disconnect();
+	}
+}
+
 static void test_off(void **state)
 {
 	(void)state;
-	assert_int_equal(stream_over(VBN_RC, VBN_OFF, 2000), 0);
+	for (f.kind = OWN; f.kind < KINDS; f.kind++) {
+		assert_int_equal(stream_over(VBN_RC, VBN_OFF, 2000), 0);
+		disconnect();
+	}
+}
+
+/* A queue goes in the middle of a session, and with sessions that nobody has read: its bufs are home,
+ * the shared ring is full again, and the next queue finds nothing of them. */
+static void test_queue_goes(void **state)
+{
+	(void)state;
+	for (f.kind = SHARED; f.kind < KINDS; f.kind++) {
+		uint64_t sessions = 0;
+
+		f.cq_mod = 1;
+		for (int round = 0; round < 30; round++) {
+			uint64_t sent = 0, start = clock_ns();
+			struct vbn_event event;
+
+			connect_pair(VBN_RC, VBN_ON);
+			send_some(&sent, 40);
+			while (!vbn_poll(f.worker, &event, 1))
+				must_not_take_longer(start);
+			check(event.buf, 0);
+			vbn_buf_free(&event.buf, 1);
+			sessions += session_ready(mlx5_queue(f.b)->recv_cq->session) != 0;
+			vbn_queue_destroy(f.b);
+			vbn_queue_destroy(f.a);
+			f.a = f.b = NULL;
+			assert_int_equal(vbn_poll(f.worker, &event, 1), 0);
+			if (f.srq) {
+				struct vbn_srq_stats stats;
+
+				vbn_srq_stats(f.srq, &stats);
+				assert_int_equal(stats.posted, DEPTH);
+			}
+			disconnect();
+		}
+		print_message(
+			"%llu of 30 in the middle of a session\n", (unsigned long long)sessions);
+		assert_true(sessions);
+		connect_pair(VBN_RC, VBN_ON);
+		stream(1000);
+		disconnect();
+	}
 }
 
 static void test_modes(void **state)
@@ -249,6 +404,43 @@ static void test_modes(void **state)
 		found++;
 	}
 	assert_int_equal(found, 1);
+}
+
+/* On a shared CQ: the queue fails behind what had arrived, from sessions that the error ended. */
+static void test_error_shared(void **state)
+{
+	(void)state;
+	for (f.kind = SHARED; f.kind < KINDS; f.kind++) {
+		struct vbn_buf *buf, *rest;
+		uint64_t sent = 0, received = 0, start = clock_ns();
+		int failed = 0;
+
+		f.cq_mod = 1;
+		connect_pair(VBN_RC, VBN_ON);
+		send_some(&sent, 20);
+		buf = new_buf(20);
+		rest = new_buf(21);
+		buf->len = rest->len = DATA;
+		vbn_buf_append(buf, rest);
+		assert_int_equal(vbn_send_one(f.a, buf), 1);
+		send_some(&sent, 40);
+		while (failed < 2) {
+			struct vbn_event events[3];
+			int n = vbn_poll(f.worker, events, ARRAY_SIZE(events));
+
+			for (int i = 0; i < n; i++) {
+				failed += events[i].op == VBN_OP_FAILED;
+				if (events[i].op != VBN_OP_RECV)
+					continue;
+				check(events[i].buf, received++);
+				vbn_buf_free(&events[i].buf, 1);
+			}
+			must_not_take_longer(start);
+		}
+		assert_int_equal(received, 20);
+		assert_has(vbn_queue_error(f.b), "local length error");
+		disconnect();
+	}
 }
 
 /* A message that fits no buf, behind others in one burst: what had arrived is handed out first, in
@@ -318,14 +510,46 @@ static void test_impossible_session(void **state)
 	assert_has(vbn_queue_error(f.b), "format 3");
 }
 
-static void test_not_with_shared_cqs(void **state)
+/* The receives of an SRQ's queues come as the SRQ was made; the queue follows, or says that it cannot. */
+static void test_srq_decides(void **state)
 {
-	struct vbn_queue_conf conf = base_conf(VBN_RC, VBN_ON);
+	(void)state;
+	f.kind = SRQ;
+	for (int on = 0; on < 2; on++) {
+		struct vbn_queue_conf conf;
+
+		make_srq(false, on ? VBN_ON : VBN_AUTO);
+		conf = base_conf(VBN_RC, on ? VBN_OFF : VBN_ON);
+		unit_catch_log();
+		assert_int_equal(vbn_queue_create(f.worker, f.port, &conf, &f.a), -EINVAL);
+		assert_logged("and its srq's is not: ask both for the same");
+		conf.cqe_compression = VBN_AUTO;
+		assert_int_equal(vbn_queue_create(f.worker, f.port, &conf, &f.a), 0);
+		assert_int_equal(mlx5_queue(f.a)->send_cq->compressed, on);
+		assert_int_equal(mlx5_queue(f.a)->recv_cq->compressed, on);
+		disconnect();
+	}
+}
+
+/* Compressed CQs and plain ones beside each other, with queues of both kinds. */
+static void test_side_by_side(void **state)
+{
+	struct vbn_queue *a, *b;
 
 	(void)state;
-	conf.shared_cq = VBN_ON;
-	assert_int_equal(vbn_queue_create(f.worker, f.port, &conf, &f.a), -ENOTSUP);
-	assert_logged("cqe_compression is on");
+	f.kind = SHARED;
+	connect_pair(VBN_RC, VBN_OFF);
+	stream(1000);
+	a = f.a;
+	b = f.b;
+	assert_true(stream_over(VBN_RC, VBN_ON, 5000) > 0);
+	assert_ptr_not_equal(mlx5_queue(a)->recv_cq, mlx5_queue(f.a)->recv_cq);
+	vbn_queue_destroy(f.a);
+	vbn_queue_destroy(f.b);
+	f.a = a;
+	f.b = b;
+	stream(1000);
+	assert_int_equal(stats_of(b).rx_compressed, 0);
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
@@ -336,11 +560,17 @@ int main(void)
 		test(test_rc),
 		test(test_uc),
 		test(test_ud),
+		test(test_shared),
+		test(test_sends),
+		test(test_events_of_sends),
 		test(test_off),
+		test(test_queue_goes),
 		test(test_modes),
 		test(test_error_behind_a_session),
+		test(test_error_shared),
 		test(test_impossible_session),
-		test(test_not_with_shared_cqs),
+		test(test_srq_decides),
+		test(test_side_by_side),
 	};
 
 	return cmocka_run_group_tests_name("compressed", tests, NULL, NULL);

@@ -77,9 +77,10 @@ static force_inline bool cqe_is_title(uint8_t seen)
 }
 
 /* How many entries are read with this one: a session's length, or 1. */
-static force_inline uint32_t cqe_span(const struct mlx5_cqe64 *cqe, uint8_t seen)
+static force_inline uint32_t cqe_span(
+	const struct cq *cq, const struct mlx5_cqe64 *cqe, uint8_t seen)
 {
-	return cqe_is_title(seen) ? max(from_be32(cqe->byte_cnt), 1u) : 1;
+	return cqe_is_title(seen) ? min(max(from_be32(cqe->byte_cnt), 1u), cq->mask + 1) : 1;
 }
 
 /* Gives the entries before `index` back to the device. */

@@ -1,6 +1,6 @@
 /* error.c - why a queue has failed: an error CQE, or an event, in words */
 
-#include "drv/mlx5/cq.h"
+#include "drv/mlx5/mini.h"
 #include "drv/mlx5/sq.h"
 
 #include <stdio.h>
@@ -162,7 +162,7 @@ static const struct mlx5_cqe64 *first_error(const struct cq *cq, uint32_t qpn)
 
 	uint8_t seen;
 
-	for (uint32_t i = 0; i <= cq->mask; i += cqe_span(cqe, seen)) {
+	for (uint32_t i = 0; i <= cq->mask; i += cqe_span(cq, cqe, seen)) {
 		seen = cq_look(cq, cq->index + i, &cqe);
 		if (cqe_absent(seen))
 			break;
@@ -176,18 +176,18 @@ static const struct mlx5_cqe64 *first_error(const struct cq *cq, uint32_t qpn)
 static void see_send_done(struct mlx5_queue *mq)
 {
 	const struct cq *cq = mq->send_cq;
-	const struct mlx5_cqe64 *cqe;
-	uint8_t seen;
+	struct mlx5_cqe64 newest;
+	uint32_t span;
 
-	for (uint32_t i = 0; i <= cq->mask; i++) {
-		seen = cq_look(cq, cq->index + i, &cqe);
-		if (cqe_absent(seen))
+	for (uint32_t i = 0; i <= cq->mask; i += span) {
+		span = vbn__mini_newest(cq, cq->index + i, &newest);
+		if (!span)
 			return;
-		if (cqe_qpn(cqe) != mq->queue.number)
+		if (cqe_qpn(&newest) != mq->queue.number)
 			continue;
-		if (seen >> 4 != MLX5_CQE_REQ)
+		if (newest.op_own >> 4 != MLX5_CQE_REQ)
 			return;
-		vbn__sq_completed(&mq->sq, from_be16(cqe->wqe_counter));
+		vbn__sq_completed(&mq->sq, from_be16(newest.wqe_counter));
 	}
 }
 

@@ -1,6 +1,7 @@
 /* failed.c - the data path of a failed queue: what it had comes back in order, and it is done when
  * the device has flushed everything */
 
+#include "drv/mlx5/mini.h"
 #include "drv/mlx5/rq.h"
 #include "drv/mlx5/sq.h"
 
@@ -146,10 +147,13 @@ static void follow_flush(struct mlx5_queue *mq)
 {
 	struct cq *send = &mq->own_send_cq, *recv = &mq->own_recv_cq;
 	const struct mlx5_cqe64 *cqe;
+	struct mlx5_cqe64 newest;
+	uint32_t span;
 
-	while (!cqe_absent(cq_look(send, send->index, &cqe))) {
-		vbn__failed_send_cqe(mq, cqe);
-		cq_consume(send, send->index + 1);
+	while ((span = vbn__mini_newest(send, send->index, &newest))) {
+		vbn__failed_send_cqe(mq, &newest);
+		slots_done(send, send->index, span);
+		cq_consume(send, send->index + span);
 	}
 	while (cq_look(recv, recv->index, &cqe) == CQE_IS(MLX5_CQE_RESP_ERR)) {
 		vbn__failed_recv_cqe(mq, cqe);
@@ -206,10 +210,17 @@ void vbn__failed_ops(struct mlx5_queue *mq)
 static bool cq_has(const struct cq *cq, uint32_t qpn)
 {
 	const struct mlx5_cqe64 *cqe;
+	uint8_t seen;
 
-	for (uint32_t i = 0; i <= cq->mask && !cqe_absent(cq_look(cq, cq->index + i, &cqe)); i++)
+	if (cq->session && session_ready(cq->session) && cq->session->qpn == qpn)
+		return true;
+	for (uint32_t i = 0; i <= cq->mask; i += cqe_span(cq, cqe, seen)) {
+		seen = cq_look(cq, cq->index + i, &cqe);
+		if (cqe_absent(seen))
+			return false;
 		if (cqe_qpn(cqe) == qpn)
 			return true;
+	}
 	return false;
 }
 

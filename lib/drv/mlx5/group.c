@@ -2,7 +2,7 @@
  * is left of a queue when it goes */
 
 #include "drv/mlx5/group.h"
-#include "drv/mlx5/cq.h"
+#include "drv/mlx5/mini.h"
 #include "drv/mlx5/rq.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void free_cqs(struct shared_cq *shared)
 	while (shared) {
 		struct shared_cq *next = shared->next;
 
-		ibv_destroy_cq(shared->cq.ibv);
+		vbn__cq_destroy(&shared->cq);
 		free(shared);
 		shared = next;
 	}
@@ -103,15 +103,17 @@ struct ibv_pd *vbn__group_pd(struct mlx5_group *group)
 	return group->pd;
 }
 
-struct shared_cq *vbn__group_reserve(
-	struct mlx5_group *group, struct shared_cq **cqs, uint32_t n, uint32_t *cqe_size)
+struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq **cqs, uint32_t n,
+	uint32_t *cqe_size, bool compressed)
 {
 	struct rdma_port *port = rdma_port(group->group.port);
 	uint32_t entries = FIRST_ENTRIES;
 	struct shared_cq *shared;
+	int ret;
 
 	for (shared = *cqs; shared; shared = shared->next) {
-		if (shared->cq.mask + 1 - shared->reserved >= n &&
+		if (shared->cq.compressed == compressed &&
+			shared->cq.mask + 1 - shared->reserved >= n &&
 			(!*cqe_size || *cqe_size == 1u << shared->cq.log2_stride)) {
 			shared->reserved += n;
 			*cqe_size = 1u << shared->cq.log2_stride;
@@ -125,16 +127,20 @@ struct shared_cq *vbn__group_reserve(
 	shared = calloc(1, sizeof(*shared));
 	if (!shared)
 		return NULL;
-	if (vbn__cq_create(port, &shared->cq, entries, cqe_size, 0)) {
-		if (shared->cq.ibv)
-			ibv_destroy_cq(shared->cq.ibv);
+	ret = cqs == &group->recv_cqs
+		? vbn__recv_cq_create(port, &shared->cq, entries, cqe_size, compressed)
+		: vbn__cq_create(port, &shared->cq, entries, cqe_size, compressed);
+	if (ret) {
+		vbn__cq_destroy(&shared->cq);
 		free(shared);
+		errno = -ret;
 		return NULL;
 	}
 	shared->reserved = n;
 	shared->next = *cqs;
 	*cqs = shared;
-	group->group.poll = vbn__group_poll;
+	group->compressed |= compressed;
+	vbn__group_choose_poll(group);
 	return shared;
 }
 
@@ -147,15 +153,33 @@ int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq)
 
 /* CQEs of the queue that nobody has read would be taken for those of the next one with its QPN. A
  * receive of a shared ring goes back to it. */
+static void give_back_receives(struct rq *rq, uint16_t wqe, uint32_t n)
+{
+	for (; rq->linked && n && rq->posted; n--)
+		pool_push(rq->pool, srq_take(rq, wqe++));
+}
+
 static void strike_out(struct mlx5_queue *mq, struct cq *cq, bool receives)
 {
+	struct session *session = cq->session;
 	const struct mlx5_cqe64 *cqe;
+	uint32_t span;
+	uint8_t seen;
 
-	for (uint32_t i = 0; i <= cq->mask && !cqe_absent(cq_look(cq, cq->index + i, &cqe)); i++) {
+	if (session && session_ready(session) && session->qpn == mq->queue.number) {
+		give_back_receives(mq->rq, (uint16_t)(session->wqe + session->taken),
+			session->n - session->taken);
+		session_drop(session, cq);
+	}
+	for (uint32_t i = 0; i <= cq->mask; i += span) {
+		seen = cq_look(cq, cq->index + i, &cqe);
+		if (cqe_absent(seen))
+			return;
+		span = cqe_span(cq, cqe, seen);
 		if (cqe_qpn(cqe) != mq->queue.number)
 			continue;
-		if (receives && mq->rq->linked)
-			pool_push(mq->rq->pool, srq_take(mq->rq, from_be16(cqe->wqe_counter)));
+		if (receives)
+			give_back_receives(mq->rq, from_be16(cqe->wqe_counter), span);
 		((struct mlx5_cqe64 *)(uintptr_t)cqe)->sop_drop_qpn = 0;
 	}
 }

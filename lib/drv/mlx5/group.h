@@ -36,6 +36,8 @@ struct mlx5_group {
 	struct mlx5_queue *idle;                   /* those with an unsignalled tail */
 	struct mlx5_queue *short_rings;            /* those with receives to post */
 	uint32_t idle_polls;
+	/* What some of the CQs are, or some queue wants: which form of the poll it is. */
+	bool compressed, prefetch;
 	/* control path */
 	struct ibv_td *td; /* NULL: no register of its own */
 	struct ibv_pd *pd;
@@ -49,8 +51,14 @@ static force_inline struct mlx5_queue *group_find(const struct mlx5_group *group
 	return likely(queue) ? mlx5_queue(queue) : NULL;
 }
 
-/* Events of all queues that share CQs. */
-int vbn__group_poll(struct queue_group *group, struct vbn_event *events, int n);
+/* Events of all queues that share CQs: the form of it that the group needs. */
+void vbn__group_choose_poll(struct mlx5_group *group);
+
+/* group_sends.c: completions of all CQs for sends, where none of them is compressed, or any; and
+ * tails that have seen nothing for so many polls are asked for. */
+int vbn__group_sends(struct mlx5_group *group, struct vbn_event *events, int n);
+int vbn__group_sends_any(struct mlx5_group *group, struct vbn_event *events, int n);
+void vbn__group_complete_idle(struct mlx5_group *group);
 
 /* The rest is on the control thread, while the worker waits; put destroys what nobody uses. */
 struct mlx5_group *vbn__group_get(struct rdma_port *port, struct queue_list *list);
@@ -62,18 +70,21 @@ struct doorbell *vbn__group_doorbell(struct mlx5_group *group, uint64_t *reg, ui
 /* The parent domain whose queue pairs have a register of the worker's own, or NULL. */
 struct ibv_pd *vbn__group_pd(struct mlx5_group *group);
 
-/* Entries for a ring; NULL with a sentence. */
-struct shared_cq *vbn__group_reserve(
-	struct mlx5_group *group, struct shared_cq **cqs, uint32_t n, uint32_t *cqe_size);
+/* Entries for a ring in one of the group's send_cqs or recv_cqs; NULL with errno and a sentence. */
+struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq **cqs, uint32_t n,
+	uint32_t *cqe_size, bool compressed);
 
 int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq);
 /* On the worker's thread, once the queue pair is gone: no list has the queue, and no CQE names it. */
 void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq);
 
-/* rings.c: a CQ of at least n entries; *cqe_size is 0 for libmlx5's choice, and comes back. */
-/* `compression` is one of enum mlx5dv_cqe_comp_res_format, or 0. */
+/* rings.c: a CQ of at least n entries, for sends or for receives, into a zeroed cq; *cqe_size is 0 for
+ * libmlx5's choice, and comes back. Destroy accepts what create has left half-made. */
 int vbn__cq_create(
-	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, uint8_t compression);
+	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, bool compressed);
+int vbn__recv_cq_create(
+	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, bool compressed);
+void vbn__cq_destroy(struct cq *cq);
 int vbn__qp_create(
 	struct rdma_port *port, struct mlx5_queue *mq, const struct vbn_queue_conf *conf);
 uint32_t vbn__sq_planned(const struct vbn_queue_conf *conf);

@@ -1,12 +1,10 @@
-/* group_poll.c - completions of queues that share CQs: each finds its queue by QPN; what there is no
- * room for waits in the order it came */
+/* group_poll.c - one poll for all queues that share CQs: their receives, what waits for room in the
+ * order it came, and their sends */
 
-#include "drv/mlx5/cq.h"
 #include "drv/mlx5/group.h"
+#include "drv/mlx5/mini.h"
 #include "drv/mlx5/rq.h"
 #include "drv/mlx5/sq.h"
-
-enum { IDLE_POLLS = 32 }; /* empty polls before unsignalled tails are completed by NOPs */
 
 /* ---- lists: each queue is in each at most once ---- */
 
@@ -25,15 +23,6 @@ void vbn__group_backlog(struct mlx5_queue *mq)
 	group->backlog_last = mq;
 }
 
-static force_inline void note_idle(struct mlx5_group *group, struct mlx5_queue *mq)
-{
-	if (mq->in_idle)
-		return;
-	mq->in_idle = true;
-	mq->next_idle = group->idle;
-	group->idle = mq;
-}
-
 static force_inline void note_short(struct mlx5_group *group, struct mlx5_queue *mq)
 {
 	if (mq->in_short)
@@ -41,106 +30,6 @@ static force_inline void note_short(struct mlx5_group *group, struct mlx5_queue 
 	mq->in_short = true;
 	mq->next_short = group->short_rings;
 	group->short_rings = mq;
-}
-
-/* ---- sends ---- */
-
-static cold void send_failed(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe)
-{
-	if (!mq->queue.failed)
-		vbn__mlx5_failed(mq, true, cqe);
-	vbn__failed_send_cqe(mq, cqe);
-	vbn__group_backlog(mq);
-}
-
-/* A completion that releases one slot is what most are where queues are many and bursts short. */
-static force_inline bool release_one(
-	struct mlx5_queue *mq, uint16_t index, struct vbn_event *events, int n, int *got)
-{
-	struct sq *sq = &mq->sq;
-	const uintptr_t slot = sq->slots[index & sq->mask];
-	struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
-
-	if (sq->tail != index || sq->done != (uint16_t)(index + 1))
-		return false;
-	if (!(slot & SLOT_BITS)) {
-		vbn__buf_debug_done(buf);
-		pool_push(sq->pool, buf);
-	} else if (slot & SLOT_EVENT && n) {
-		vbn__buf_debug_done(buf);
-		event_fill(mq, slot, buf, VBN_OK, events);
-		*got = 1;
-	} else {
-		return false;
-	}
-	sq->tail = sq->done;
-	count_add(&mq->queue.stats.tx_done, 1);
-	return true;
-}
-
-static force_inline int send_done(struct mlx5_group *group, struct mlx5_queue *mq, uint16_t index,
-	struct vbn_event *events, int n)
-{
-	struct sq *sq = &mq->sq;
-	int got = 0;
-
-	sq->pending--;
-	sq_completed(sq, index);
-	if (unlikely(!release_one(mq, index, events, n, &got))) {
-		got = vbn__sq_release(mq, sq->done, VBN_OK, events, n);
-		if (unlikely(sq->tail != sq->done))
-			vbn__group_backlog(mq);
-	}
-	if (unlikely(sq_tail_is_idle(sq)))
-		note_idle(group, mq);
-	return got;
-}
-
-/* The CQ is looked at through a copy: what does not change stays in registers. */
-static fast_path int poll_sends(
-	struct mlx5_group *group, struct cq *cq, struct vbn_event *events, int n)
-{
-	const struct cq ring = *cq;
-	uint32_t index = ring.index;
-	int got = 0;
-
-	for (;; index++) {
-		const struct mlx5_cqe64 *cqe;
-		const uint8_t seen = cq_look(&ring, index, &cqe);
-		struct mlx5_queue *mq;
-
-		if (cqe_absent(seen))
-			break;
-		mq = group_find(group, cqe_qpn(cqe));
-		if (unlikely(!mq))
-			continue;
-		if (likely(seen == CQE_IS(MLX5_CQE_REQ) && !mq->queue.failed))
-			got += send_done(
-				group, mq, from_be16(cqe->wqe_counter), events + got, n - got);
-		else
-			send_failed(mq, cqe);
-	}
-	if (index != ring.index) {
-		cq_consume(cq, index);
-		group->idle_polls = 0;
-	}
-	return got;
-}
-
-static fast_path int poll_all_sends(struct mlx5_group *group, struct vbn_event *events, int n)
-{
-	int got = 0;
-
-	for (struct shared_cq *shared = group->send_cqs; shared; shared = shared->next)
-		got += poll_sends(group, &shared->cq, events + got, n - got);
-	return got;
-}
-
-void vbn__group_reap(struct mlx5_group *group)
-{
-	struct vbn_event none;
-
-	poll_all_sends(group, &none, 0);
 }
 
 /* ---- receives ---- */
@@ -153,9 +42,17 @@ static cold void recv_failed(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe
 	vbn__group_backlog(mq);
 }
 
+/* The buf that the message behind this one will be in: of a shared ring the device follows the list. */
+static force_inline void prefetch_next(const struct rq *rq, uint16_t index)
+{
+	const uint16_t next = rq->linked ? srq_next(rq, index) : (uint16_t)(index + 1);
+
+	__builtin_prefetch(rq->slots[next & rq->mask], 1);
+}
+
 /* One message, unless the entry is an error. */
 static force_inline int recv_one(struct mlx5_group *group, struct mlx5_queue *mq,
-	const struct mlx5_cqe64 *cqe, uint8_t seen, struct vbn_event *event)
+	const struct mlx5_cqe64 *cqe, uint8_t seen, struct vbn_event *event, const bool prefetch)
 {
 	struct rq *rq = mq->rq;
 	struct arrival arrival = {.len = from_be32(cqe->byte_cnt), .op = VBN_OP_RECV};
@@ -167,6 +64,8 @@ static force_inline int recv_one(struct mlx5_group *group, struct mlx5_queue *mq
 		recv_failed(mq, cqe);
 		return 0;
 	}
+	if (prefetch)
+		prefetch_next(rq, index);
 	if (rq->linked) {
 		srq_take(rq, index);
 	} else {
@@ -180,30 +79,126 @@ static force_inline int recv_one(struct mlx5_group *group, struct mlx5_queue *mq
 	return 1;
 }
 
-static fast_path int poll_receives(
-	struct mlx5_group *group, struct cq *cq, struct vbn_event *events, int n)
+/* Messages of the session under way, n of those that are decoded. */
+static force_inline void recv_decoded(
+	struct mlx5_queue *mq, const struct session *session, uint32_t n, struct vbn_event *events)
+{
+	struct rq *rq = mq->rq;
+	const struct completion *completions = session_next(session);
+	const uint64_t word = len_and_word(rq->pool, 0);
+	uint16_t index = rq->linked ? (uint16_t)(session->wqe + session->taken) : rq->tail;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < n; i++, index++) {
+		struct vbn_buf *buf = rq->slots[index & rq->mask];
+		struct arrival arrival = {.len = completions[i].len, .op = VBN_OP_RECV};
+
+		if (rq->linked)
+			srq_take(rq, index);
+		else
+			rq->tail++;
+		if (rq->datagrams)
+			buf_source(rq, buf, session->source, &arrival);
+		buf_set(buf, (uint8_t *)buf + rq->data_offset, word | arrival.len);
+		recv_event(mq, buf, &arrival, &events[i]);
+		bytes += arrival.len;
+	}
+	count_add(&mq->queue.stats.rx_messages, n);
+	count_add(&mq->queue.stats.rx_compressed, n);
+	count_add(&mq->queue.stats.rx_bytes, bytes);
+}
+
+/* The session under way, as far as there is room. */
+static force_inline int recv_session(
+	struct mlx5_group *group, const struct cq *cq, struct vbn_event *events, int n)
+{
+	struct session *session = cq->session;
+	struct mlx5_queue *mq = group_find(group, session->qpn);
+	uint32_t ready;
+	int got = 0;
+
+	if (unlikely(!mq)) { /* a queue that goes takes its sessions along */
+		session_drop(session, cq);
+		return 0;
+	}
+	if (!mq->rq->linked)
+		note_short(group, mq);
+	while (got < n && (ready = session_ready(session))) {
+		ready = min(ready, (uint32_t)(n - got));
+		recv_decoded(mq, session, ready, events + got);
+		session_take(session, cq, ready);
+		got += (int)ready;
+	}
+	return got;
+}
+
+/* The title at `index` is of this queue, or of none that is left: begun, or passed over. How many
+ * entries. */
+static noinline fast_path uint32_t recv_title(struct mlx5_queue *mq, struct cq *cq, uint32_t index,
+	const struct mlx5_cqe64 *cqe, uint8_t seen)
+{
+	const uint32_t span = cqe_span(cq, cqe, seen);
+
+	if (unlikely(!mq)) {
+		slots_done(cq, index, span);
+	} else if (unlikely(!session_open(cq, index, cqe, seen, rq_posted(mq->rq)))) {
+		recv_failed(mq, cqe);
+		return 1; /* how many is not to be believed */
+	}
+	return span;
+}
+
+static force_inline int poll_receives(struct mlx5_group *group, struct cq *cq,
+	struct vbn_event *events, int n, const bool compressed, const bool prefetch)
 {
 	const struct cq ring = *cq;
 	uint32_t index = ring.index;
 	int got = 0;
 
-	for (; got < n; index++) {
+	while (got < n) {
 		const struct mlx5_cqe64 *cqe;
-		const uint8_t seen = cq_look(&ring, index, &cqe);
 		struct mlx5_queue *mq;
+		uint8_t seen;
 
+		if (compressed && session_ready(ring.session)) {
+			got += recv_session(group, &ring, events + got, n - got);
+			continue;
+		}
+		seen = cq_look(&ring, index, &cqe);
 		if (cqe_absent(seen))
 			break;
+		if (prefetch)
+			__builtin_prefetch(cq_entry(&ring, index + 4));
 		mq = group_find(group, cqe_qpn(cqe));
+		if (compressed && cqe_is_title(seen)) {
+			index += recv_title(mq, cq, index, cqe, seen);
+			continue;
+		}
+		index++;
 		if (likely(mq))
-			got += recv_one(group, mq, cqe, seen, &events[got]);
+			got += recv_one(group, mq, cqe, seen, &events[got], prefetch);
 	}
-	if (index != ring.index) {
-		cq_consume(cq, index);
+	if (index != ring.index || (compressed && got)) {
+		cq->index = index;
+		cqes_before_record();
+		if (compressed)
+			index = session_consumed(ring.session, index);
+		store_once(cq->record, be32(index & 0xffffff));
 		group->idle_polls = 0;
 	}
 	return got;
 }
+
+#define POLL_RECEIVES(name, compressed, prefetch)                                         \
+	static noinline fast_path int name(                                               \
+		struct mlx5_group *group, struct cq *cq, struct vbn_event *events, int n) \
+	{                                                                                 \
+		return poll_receives(group, cq, events, n, compressed, prefetch);         \
+	}
+
+POLL_RECEIVES(poll_receives_plain, false, false)
+POLL_RECEIVES(poll_receives_ahead, false, true)
+POLL_RECEIVES(poll_receives_compressed, true, false)
 
 /* Posts again what was taken; a ring that stays short, its pool being empty, is tried again. */
 static force_inline void refill_short(struct mlx5_group *group)
@@ -275,40 +270,56 @@ static cold int serve_backlog(struct mlx5_group *group, struct vbn_event *events
 	return got;
 }
 
-/* Tails that have seen nothing for so many polls are asked for. */
-static cold void complete_idle(struct mlx5_group *group)
-{
-	struct mlx5_queue *mq = group->idle;
-
-	group->idle = NULL;
-	group->idle_polls = 0;
-	while (mq) {
-		struct mlx5_queue *next = mq->next_idle;
-
-		mq->in_idle = false;
-		if (!mq->queue.failed && sq_tail_is_idle(&mq->sq))
-			vbn__sq_nop(mq);
-		mq = next;
-	}
-}
-
 /* Receives first, so that what had arrived on a queue comes before its failure; then what waits, and
  * then sends, whose failures wait for the next poll. */
-fast_path int vbn__group_poll(struct queue_group *base, struct vbn_event *events, int n)
+static force_inline int poll(struct queue_group *base, struct vbn_event *events, int n,
+	const bool compressed, const bool prefetch)
 {
 	struct mlx5_group *group = container_of(base, struct mlx5_group, group);
 	int got = 0;
 
 	for (struct shared_cq *shared = group->recv_cqs; shared && got < n; shared = shared->next)
-		got += poll_receives(group, &shared->cq, events + got, n - got);
+		got += (compressed && shared->cq.compressed ? poll_receives_compressed
+				: prefetch
+				? poll_receives_ahead
+				: poll_receives_plain)(group, &shared->cq, events + got, n - got);
 	refill_short(group);
 	got += refill_shared(group, events + got, n - got);
 	if (unlikely(group->backlog && got < n))
 		got += serve_backlog(group, events + got, n - got);
-	got += poll_all_sends(group, events + got, n - got);
+	got += (compressed ? vbn__group_sends_any : vbn__group_sends)(group, events + got, n - got);
 	if (unlikely(group->idle && ++group->idle_polls >= IDLE_POLLS))
-		complete_idle(group);
+		vbn__group_complete_idle(group);
 	return got;
+}
+
+static fast_path int poll_plain(struct queue_group *group, struct vbn_event *events, int n)
+{
+	return poll(group, events, n, false, false);
+}
+
+static fast_path int poll_ahead(struct queue_group *group, struct vbn_event *events, int n)
+{
+	return poll(group, events, n, false, true);
+}
+
+static fast_path int poll_compressed(struct queue_group *group, struct vbn_event *events, int n)
+{
+	return poll(group, events, n, true, false);
+}
+
+static fast_path int poll_compressed_ahead(
+	struct queue_group *group, struct vbn_event *events, int n)
+{
+	return poll(group, events, n, true, true);
+}
+
+void vbn__group_choose_poll(struct mlx5_group *group)
+{
+	if (group->compressed)
+		group->group.poll = group->prefetch ? poll_compressed_ahead : poll_compressed;
+	else
+		group->group.poll = group->prefetch ? poll_ahead : poll_plain;
 }
 
 static int queue_poll(struct vbn_queue *queue, struct vbn_event *events, int n)

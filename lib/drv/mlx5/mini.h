@@ -3,8 +3,10 @@
  * A device that compresses writes one CQE, the title, for a run of completions that differ in
  * little, and behind it arrays of 8 mini CQEs with what differs. Of n completions whose title is
  * at index T of the ring, array 0 lies at T + 1, array k at T + 8k, and the entry after the session
- * at T + n. The title has n in the place of its byte count; the rest of it holds for all n, and the
- * WQE counter of receives goes up by one from it.
+ * at T + n. The title has n in the place of its byte count; the rest of it holds for all n, which
+ * are thus of one queue pair. The WQE counter of receives goes up by one from the title's; that of
+ * sends is in each mini CQE, whatever format the CQ was made with for its receives. As one completes
+ * all before it, only the newest of a session of sends is read. Errors come whole.
  *
  * The device writes no other slot between T and T + n, and an array's bytes are no entry. A slot
  * that a session covers is therefore marked invalid once taken: otherwise what an earlier pass left
@@ -74,7 +76,7 @@ extern const struct mini_decoder vbn__mini_scalar;
 /* The fastest that this CPU runs. */
 const struct mini_decoder *vbn__mini_decoder(void);
 
-/* The session under way on a CQ. All zero but its decoder: none is. */
+/* The session of receives under way on a CQ. All zero but its decoder: none is. */
 struct session {
 	/* line 0: of the array that is being taken */
 	struct completion decoded[MINI_CQES];
@@ -82,7 +84,10 @@ struct session {
 	uint32_t first; /* index of the title */
 	uint32_t n;
 	uint32_t taken;
-	uint32_t source; /* of datagrams: the title's */
+	/* the title's */
+	uint32_t source; /* of datagrams */
+	uint32_t qpn;
+	uint16_t wqe; /* that of the first completion */
 	mini_decode *decode;
 	const struct mini_decoder *decoder;
 };
@@ -117,7 +122,22 @@ static force_inline bool session_begin(
 	return true;
 }
 
-/* The slots of completions that have been taken: at most an array's. */
+/* The same, and what else the title says: it is the entry `cqe`, of which cq_look() said `seen`. */
+static force_inline bool session_open(
+	struct cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe, uint8_t seen, uint32_t posted)
+{
+	struct session *session = cq->session;
+
+	if (unlikely(seen != (CQE_IS(MLX5_CQE_RESP_SEND) | CQE_COMPRESSED) ||
+		    !session_begin(session, cq, index, min(posted, cq->mask + 1))))
+		return false;
+	session->source = from_be32(cqe->flags_rqpn) & 0xffffff;
+	session->qpn = cqe_qpn(cqe);
+	session->wqe = from_be16(cqe->wqe_counter);
+	return true;
+}
+
+/* The slots of completions that have been taken: at most the ring's. */
 static force_inline void slots_done(const struct cq *cq, uint32_t index, uint32_t n)
 {
 	const size_t stride = (size_t)1 << cq->log2_stride;
@@ -156,11 +176,49 @@ static force_inline uint32_t session_consumed(const struct session *session, uin
 	return index - (session->n - session->taken);
 }
 
-/* mini_rq.c: a queue's receive CQ, compressed, and its session, both the queue's to free; -ENOTSUP
- * where the device has it not. Then the ops of such a queue, and how its arrays are read. */
-int vbn__mini_cq_create(struct rdma_port *port, struct mlx5_queue *mq, uint32_t n);
+/* What is left of a session is not wanted any more. */
+static force_inline void session_drop(struct session *session, const struct cq *cq)
+{
+	slots_done(cq, session->first + session->taken, session->n - session->taken);
+	session->taken = session->n;
+}
+
+/* ---- sends ---- */
+
+/* The WQE of the newest completion of a session whose title is at `index`. */
+static force_inline uint16_t session_newest(const struct cq *cq, uint32_t index, uint32_t n)
+{
+	const uint32_t last = n - 1, array = last & ~(uint32_t)(MINI_CQES - 1);
+	const __be32(*mini)[2] = (const void *)cq_entry(cq, index + max(array, 1u));
+
+	return completion_wqe(
+		&(struct completion){.info = from_be32(mini[last & (MINI_CQES - 1)][0])});
+}
+
+/* A title of sends, of at most so many completions: how many, or 0 where it is no such, or not to be
+ * believed. */
+static force_inline uint32_t session_of_sends(
+	const struct mlx5_cqe64 *cqe, uint8_t seen, uint32_t most)
+{
+	const uint32_t n = from_be32(cqe->byte_cnt);
+
+	return seen == (CQE_IS(MLX5_CQE_REQ) | CQE_COMPRESSED) && n >= MINI_LEAST && n <= most ? n
+											       : 0;
+}
+
+/* mini_sq.c: the entry at `index` as if it were whole, of a session of sends its newest. How many
+ * entries it stands for; 0: there is none. */
+uint32_t vbn__mini_newest(const struct cq *cq, uint32_t index, struct mlx5_cqe64 *whole);
+
+/* What vbn__sq_reap() does, of a queue whose own CQ is compressed. */
+int vbn__mini_reap(struct mlx5_queue *mq, struct vbn_event *events, int n);
+
+/* mini_rq.c: the form in which a device compresses CQEs of so many bytes (0: as libmlx5 makes them),
+ * or 0 with a sentence where it does not. Then the session of a receive CQ, whoever has the CQ frees
+ * it; the ops of a queue with such CQs of its own. */
+uint8_t vbn__mini_format(struct rdma_port *port, uint32_t cqe_size);
+struct session *vbn__mini_session(void);
 void vbn__mini_ops(struct queue_ops *ops, bool datagrams);
 int vbn__mini_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n);
-const char *vbn__mini_name(const struct mlx5_queue *mq);
 
 #endif

@@ -25,27 +25,26 @@ static uint8_t choose_format(struct ibv_context *context, uint32_t cqe_size)
 	return 0;
 }
 
-int vbn__mini_cq_create(struct rdma_port *port, struct mlx5_queue *mq, uint32_t n)
+uint8_t vbn__mini_format(struct rdma_port *port, uint32_t cqe_size)
 {
-	uint8_t format = choose_format(port->context, mq->cqe_size);
-	struct session *session;
+	const uint8_t format = choose_format(port->context, cqe_size);
 
 	if (!format)
-		return fail(ENOTSUP,
-			"queue cannot be created: cqe_compression is on, and port %s does not compress CQEs of %u bytes",
-			port->port.info.name, mq->cqe_size);
-	session = aligned_alloc(CACHE_LINE, round_up(sizeof(*session), CACHE_LINE));
-	if (!session)
-		return -ENOMEM;
-	*session = (struct session){.decoder = vbn__mini_decoder()};
-	session->decode = session->decoder->decode;
-	mq->session = session;
-	return vbn__cq_create(port, &mq->own_recv_cq, n, &mq->cqe_size, format);
+		fail(ENOTSUP,
+			"cqe_compression is on, and port %s does not compress CQEs of %u bytes: leave it to the library",
+			port->port.info.name, cqe_size ? cqe_size : 64);
+	return format;
 }
 
-const char *vbn__mini_name(const struct mlx5_queue *mq)
+struct session *vbn__mini_session(void)
 {
-	return mq->session->decoder->name;
+	struct session *session = aligned_alloc(CACHE_LINE, round_up(sizeof(*session), CACHE_LINE));
+
+	if (!session)
+		return NULL;
+	*session = (struct session){.decoder = vbn__mini_decoder()};
+	session->decode = session->decoder->decode;
+	return session;
 }
 
 /* ---- on the worker's thread ---- */
@@ -57,7 +56,7 @@ static force_inline void hand_out(struct mlx5_queue *mq, const struct completion
 {
 	struct rq *rq = mq->rq;
 	struct vbn_buf *const *slots = &rq->slots[rq->tail & rq->mask];
-	const uint64_t word = len_and_word(rq->pool, 0), source = mq->session->source;
+	const uint64_t word = len_and_word(rq->pool, 0), source = mq->own_recv_cq.session->source;
 	const uint32_t post_offset = rq->post_offset, data_offset = rq->data_offset;
 	uint64_t bytes = 0;
 
@@ -88,7 +87,7 @@ static force_inline uint32_t ready_in_a_row(const struct mlx5_queue *mq, uint32_
 {
 	const struct rq *rq = mq->rq;
 	const uint32_t until_end = rq->mask + 1u - (rq->tail & rq->mask);
-	const uint32_t ready = min(session_ready(mq->session), wanted);
+	const uint32_t ready = min(session_ready(mq->own_recv_cq.session), wanted);
 
 	return min(ready, until_end);
 }
@@ -99,21 +98,19 @@ static force_inline bool begin(struct mlx5_queue *mq, uint8_t seen, const struct
 	const uint32_t posted = (uint16_t)(mq->rq->head - mq->rq->tail);
 	struct cq *cq = &mq->own_recv_cq;
 
-	if (unlikely(seen != (CQE_IS(MLX5_CQE_RESP_SEND) | CQE_COMPRESSED) ||
-		    !session_begin(mq->session, cq, cq->index, min(posted, cq->mask + 1)))) {
+	if (unlikely(!session_open(cq, cq->index, cqe, seen, posted))) {
 		vbn__mlx5_failed(mq, false, cqe);
 		return false;
 	}
-	mq->session->source = from_be32(cqe->flags_rqpn) & 0xffffff;
-	cq->index += mq->session->n;
+	cq->index += cq->session->n;
 	return true;
 }
 
 static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events,
 	int n, const bool datagrams)
 {
-	struct session *session = mq->session;
 	struct cq *cq = &mq->own_recv_cq;
+	struct session *session = cq->session;
 	uint32_t compressed = 0;
 	int got = 0;
 
@@ -171,7 +168,7 @@ static force_inline int recv_bufs(
 	if (ring_is_short(mq->rq))
 		vbn__rq_refill(mq);
 	if (mq->sq.tail != mq->sq.head)
-		vbn__sq_reap(mq, NULL, 0);
+		vbn__mini_reap(mq, NULL, 0);
 	return got;
 }
 
@@ -187,7 +184,7 @@ static force_inline int poll_events(
 			vbn__rq_refill(mq);
 	}
 	if (mq->sq.tail != mq->sq.head && !queue->failed)
-		got += vbn__sq_reap(mq, events + got, n - got);
+		got += vbn__mini_reap(mq, events + got, n - got);
 	if (unlikely(queue->failed))
 		got += queue->ops->poll(queue, events + got, n - got); /* says so at once */
 	return got;

@@ -8,12 +8,13 @@
  *   queue.c      create, connect, reset, stop, free
  *   rings.c      libmlx5's queue pairs and CQs, and their memory taken over; modes.c says how
  *   group.c      what a worker's queues share: CQs, a register, a table from QPN to queue;
- *                group_poll.c their completions
+ *                group_poll.c and group_sends.c their completions
  *   srq.c        a shared receive ring
  *   sq_stage.h   the template of operations with bufs: sq.c send and write, sq_rdma.c read and
  *                atomics, sq_peer.c datagrams; sq_inline.c bytes; sq.c flush
  *   sq_done.c    what has completed
- *   rq.c         receive and post again; mini*.c with compressed completions
+ *   rq.c         receive and post again
+ *   mini*.c      completions that come compressed
  *   cq.h         the next CQE, if it is there
  *   error.c      why a queue has failed, in words; failed.c its data path
  *   peer.c       where datagrams go
@@ -38,7 +39,9 @@ struct cq {
 	uint32_t mask;
 	uint8_t log2_stride; /* 6 or 7 */
 	uint8_t log2_count;
-	__be32 *record; /* the consumer index, 24 bits */
+	bool compressed;
+	__be32 *record;          /* the consumer index, 24 bits */
+	struct session *session; /* of a compressed one for receives */
 	struct ibv_cq *ibv;
 };
 
@@ -172,7 +175,6 @@ struct mlx5_queue {
 	struct rq own_rq cache_aligned;
 	struct rq *rq; /* its own, or the SRQ's */
 	struct cq *send_cq, *recv_cq;
-	struct session *session; /* of compressed completions */
 	/* in its group's lists */
 	struct mlx5_group *group;
 	struct mlx5_queue *next_backlog, *next_idle, *next_short;

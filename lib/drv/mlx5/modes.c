@@ -37,9 +37,24 @@ static void ring_modes(const struct mlx5_queue *mq, struct mode_report *report)
 		"at most so many WQEs to a completion; sooner where none is on its way");
 }
 
+static void prefetch_mode(const struct mlx5_queue *mq, struct mode_report *report)
+{
+	const bool wanted =
+		mq->queue.grouped ? mq->group->prefetch : mq->queue.conf.prefetch == VBN_ON;
+	const char *why = mq->recv_cq->session
+		? "compressed completions lie side by side, and the CPU fetches them by itself"
+		: mq->queue.grouped
+		? "the CQE and the buf header to come next, of all queues that share the CQ"
+		: "the CQE and the buf header to come next";
+
+	vbn__mode_add(report, "prefetch", vbn__mode_switch(mq->queue.asked.prefetch),
+		on_off(wanted && !mq->recv_cq->session), "%s", why);
+}
+
 static void technique_modes(const struct mlx5_queue *mq, struct mode_report *report)
 {
 	const struct vbn_queue_conf *conf = &mq->queue.asked;
+	const struct session *session = mq->recv_cq->session;
 
 	vbn__mode_add(report, "inline", asked(&conf->inline_size, "B"),
 		mq->sq.inline_size ? vbn__mode_number(mq->sq.inline_size, "B") : "off",
@@ -59,9 +74,9 @@ static void technique_modes(const struct mlx5_queue *mq, struct mode_report *rep
 		vbn__mode_number(mq->cqe_size, "B"), "%s",
 		conf->cqe_size ? "as asked for" : "as libmlx5 made the queue");
 	vbn__mode_add(report, "cqe_compression", vbn__mode_switch(conf->cqe_compression),
-		mq->session ? vbn__mini_name(mq) : "off", "%s",
-		mq->session ? "of receives; read by the decoder for this CPU"
-			    : "it spares PCIe bandwidth: ask for it where that is short");
+		session ? session->decoder->name : "off", "%s",
+		session ? "of receives, read by the decoder for this CPU, and of sends, whose newest says it all"
+			: "it spares PCIe bandwidth: ask for it where that is short");
 	vbn__mode_add(report, "scatter_to_cqe", vbn__mode_switch(conf->scatter_to_cqe),
 		!mq->scatter_to_cqe                      ? "off"
 			: conf->scatter_to_cqe == VBN_ON ? "on"
@@ -71,9 +86,7 @@ static void technique_modes(const struct mlx5_queue *mq, struct mode_report *rep
 			: conf->scatter_to_cqe == VBN_ON
 			? "small messages come in their CQE, and are copied"
 			: "the device would not turn it off");
-	vbn__mode_add(report, "prefetch", vbn__mode_switch(conf->prefetch),
-		on_off(conf->prefetch == VBN_ON && !mq->queue.grouped && !mq->session),
-		"the CQE and the buf header to come next");
+	prefetch_mode(mq, report);
 }
 
 void vbn__mlx5_queue_modes(const struct vbn_queue *queue, struct mode_report *report)

@@ -2,6 +2,7 @@
 
 #include "drv/mlx5/queue.h"
 #include "drv/mlx5/mini.h"
+#include "drv/mlx5/rq.h"
 
 #include <stdlib.h>
 
@@ -17,14 +18,11 @@ static void destroy_objects(struct mlx5_queue *mq)
 {
 	if (mq->qp)
 		ibv_destroy_qp(mq->qp);
-	if (mq->own_recv_cq.ibv)
-		ibv_destroy_cq(mq->own_recv_cq.ibv);
-	if (mq->own_send_cq.ibv)
-		ibv_destroy_cq(mq->own_send_cq.ibv);
+	vbn__cq_destroy(&mq->own_recv_cq);
+	vbn__cq_destroy(&mq->own_send_cq);
 	give_back(mq->shared_send, mq->reserved_send);
 	give_back(mq->shared_recv, mq->reserved_recv);
 	mq->qp = NULL;
-	mq->own_recv_cq.ibv = mq->own_send_cq.ibv = NULL;
 	mq->shared_send = mq->shared_recv = NULL;
 }
 
@@ -33,7 +31,6 @@ static void free_memory(struct mlx5_queue *mq)
 	free(mq->sq.slots);
 	free(mq->own_rq.slots);
 	free(mq->burst_ops);
-	free(mq->session);
 	free(mq);
 }
 
@@ -41,36 +38,52 @@ static void free_memory(struct mlx5_queue *mq)
 static int own_cqs_create(
 	struct rdma_port *port, struct mlx5_queue *mq, const struct vbn_queue_conf *conf)
 {
-	int ret = vbn__cq_create(port, &mq->own_send_cq, vbn__sq_planned(conf), &mq->cqe_size, 0);
+	const bool compressed = conf->cqe_compression == VBN_ON;
+	int ret = vbn__cq_create(
+		port, &mq->own_send_cq, vbn__sq_planned(conf), &mq->cqe_size, compressed);
 
-	if (!ret && conf->cqe_compression == VBN_ON)
-		return vbn__mini_cq_create(port, mq, conf->rx_depth);
-	return ret ? ret : vbn__cq_create(port, &mq->own_recv_cq, conf->rx_depth, &mq->cqe_size, 0);
+	return ret ? ret
+		   : vbn__recv_cq_create(
+			     port, &mq->own_recv_cq, conf->rx_depth, &mq->cqe_size, compressed);
+}
+
+/* An SRQ has its CQ already: what is asked of the queue must be what that is. */
+static int check_srq_compression(const struct vbn_queue_conf *conf, const struct cq *cq)
+{
+	if (conf->cqe_compression == (cq->compressed ? VBN_OFF : VBN_ON))
+		return fail(EINVAL,
+			"queue cannot be created: its cqe_compression is %s, and its srq's is not: ask both for the same",
+			cq->compressed ? "off" : "on");
+	return 0;
 }
 
 static int shared_cqs_take(struct mlx5_queue *mq, const struct vbn_queue_conf *conf)
 {
 	struct mlx5_group *group = mq->group;
+	struct cq *of_srq =
+		conf->srq ? &container_of(conf->srq, struct mlx5_srq, srq)->cq->cq : NULL;
+	const bool compressed = of_srq ? of_srq->compressed : conf->cqe_compression == VBN_ON;
 
-	if (conf->cqe_compression == VBN_ON)
-		return fail(ENOTSUP,
-			"queue cannot be created: cqe_compression is on, and completions that queues share are not compressed: leave it to the library, or give the queue its own");
+	if (of_srq && check_srq_compression(conf, of_srq))
+		return -EINVAL;
 	mq->queue.grouped = true;
 	mq->reserved_send = vbn__sq_planned(conf);
-	mq->shared_send =
-		vbn__group_reserve(group, &group->send_cqs, mq->reserved_send, &mq->cqe_size);
+	mq->shared_send = vbn__group_reserve(
+		group, &group->send_cqs, mq->reserved_send, &mq->cqe_size, compressed);
 	if (!mq->shared_send)
-		return -ENOMEM;
+		return -errno;
 	mq->send_cq = &mq->shared_send->cq;
-	if (conf->srq) {
-		mq->recv_cq = &container_of(conf->srq, struct mlx5_srq, srq)->cq->cq;
+	group->prefetch |= conf->prefetch == VBN_ON;
+	vbn__group_choose_poll(group);
+	if (of_srq) {
+		mq->recv_cq = of_srq;
 		return 0;
 	}
 	mq->reserved_recv = conf->rx_depth;
-	mq->shared_recv =
-		vbn__group_reserve(group, &group->recv_cqs, mq->reserved_recv, &mq->cqe_size);
+	mq->shared_recv = vbn__group_reserve(
+		group, &group->recv_cqs, mq->reserved_recv, &mq->cqe_size, compressed);
 	if (!mq->shared_recv)
-		return -ENOMEM;
+		return -errno;
 	mq->recv_cq = &mq->shared_recv->cq;
 	return 0;
 }
@@ -167,9 +180,7 @@ int vbn__mlx5_queue_fill(struct vbn_queue *queue)
 
 uint32_t vbn__mlx5_queue_posted(const struct vbn_queue *queue)
 {
-	const struct rq *rq = container_of(queue, const struct mlx5_queue, queue)->rq;
-
-	return rq->linked ? rq->posted : (uint16_t)(rq->head - rq->tail);
+	return rq_posted(container_of(queue, const struct mlx5_queue, queue)->rq);
 }
 
 /* What a connected queue does; the rest its transport has not. */
@@ -189,7 +200,7 @@ static int ops_fill(struct mlx5_queue *mq)
 		vbn__sq_rdma_ops(ops);
 	if (mq->queue.grouped)
 		vbn__group_ops(ops);
-	else if (mq->session)
+	else if (mq->own_recv_cq.session)
 		vbn__mini_ops(ops, datagrams);
 	else
 		vbn__rq_ops(ops, datagrams, conf->prefetch == VBN_ON);

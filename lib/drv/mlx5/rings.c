@@ -1,6 +1,7 @@
 /* rings.c - QPs and CQs made by libmlx5, their memory taken over by mlx5dv_init_obj */
 
 #include "drv/mlx5/group.h"
+#include "drv/mlx5/mini.h"
 #include "drv/mlx5/rq.h"
 
 #include <stdlib.h>
@@ -54,14 +55,40 @@ static int cq_take_over(struct rdma_port *port, struct cq *cq, uint32_t *cqe_siz
 }
 
 int vbn__cq_create(
-	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, uint8_t compression)
+	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, bool compressed)
 {
-	cq->ibv = cq_make(port->context, max(n, 2u), *cqe_size, compression);
+	const uint8_t format = compressed ? vbn__mini_format(port, *cqe_size) : 0;
+	int ret;
+
+	if (compressed && !format)
+		return -ENOTSUP;
+	cq->ibv = cq_make(port->context, max(n, 2u), *cqe_size, format);
 	if (!cq->ibv)
 		return fail(errno,
 			"port %s refused a completion queue of %u entries: %s; ask for smaller rings",
 			port->port.info.name, n, strerror(errno));
-	return cq_take_over(port, cq, cqe_size);
+	ret = cq_take_over(port, cq, cqe_size);
+	if (!ret && compressed && !vbn__mini_format(port, *cqe_size))
+		ret = -ENOTSUP; /* of a size that libmlx5 chose */
+	cq->compressed = compressed;
+	return ret;
+}
+
+int vbn__recv_cq_create(
+	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, bool compressed)
+{
+	cq->session = compressed ? vbn__mini_session() : NULL;
+	if (compressed && !cq->session)
+		return -ENOMEM;
+	return vbn__cq_create(port, cq, n, cqe_size, compressed);
+}
+
+void vbn__cq_destroy(struct cq *cq)
+{
+	if (cq->ibv)
+		ibv_destroy_cq(cq->ibv);
+	free(cq->session);
+	*cq = (struct cq){0};
 }
 
 /* ---- the send ring ---- */

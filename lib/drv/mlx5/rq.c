@@ -154,7 +154,7 @@ static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struc
 
 int vbn__rq_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
 {
-	if (mq->session)
+	if (mq->own_recv_cq.session)
 		return vbn__mini_take(mq, bufs, events, n);
 	return vbn__rq_take_plain(mq, bufs, events, n);
 }

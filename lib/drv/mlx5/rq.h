@@ -34,16 +34,21 @@ static force_inline uint16_t srq_next(const struct rq *rq, uint16_t index)
 	return from_be16(srq_link(rq, index)->next_wqe_index);
 }
 
-/* Data and length of a message in a buf that was posted. A datagram has its network header before
- * the data: it stays there, and says who sent it. */
+/* A datagram has its network header before the data: it stays there, and says who sent it. */
+static force_inline void buf_source(
+	const struct rq *rq, struct vbn_buf *buf, uint32_t source, struct arrival *arrival)
+{
+	arrival->len -= min(arrival->len, (uint32_t)GRH_LEN);
+	buf->peer[0] = source;
+	buf->peer[1] = (uintptr_t)buf + rq->post_offset;
+}
+
+/* Data and length of a message in a buf that was posted. */
 static force_inline void buf_receive(const struct rq *rq, struct vbn_buf *buf, uint64_t word,
 	const struct mlx5_cqe64 *cqe, struct arrival *arrival, const bool datagrams)
 {
-	if (datagrams) {
-		arrival->len -= min(arrival->len, (uint32_t)GRH_LEN);
-		buf->peer[0] = from_be32(cqe->flags_rqpn) & 0xffffff;
-		buf->peer[1] = (uintptr_t)buf + rq->post_offset;
-	}
+	if (datagrams)
+		buf_source(rq, buf, from_be32(cqe->flags_rqpn) & 0xffffff, arrival);
 	/* A write's bytes are elsewhere. */
 	buf_set(buf, (uint8_t *)buf + rq->data_offset,
 		word | (likely(arrival->op == VBN_OP_RECV) ? arrival->len : 0));
@@ -58,6 +63,12 @@ static force_inline void recv_event(struct mlx5_queue *mq, struct vbn_buf *buf,
 		.imm = arrival->imm,
 		.op = arrival->op,
 		.has_imm = arrival->has_imm};
+}
+
+/* Receives that the device may still complete. */
+static force_inline uint32_t rq_posted(const struct rq *rq)
+{
+	return rq->linked ? rq->posted : (uint16_t)(rq->head - rq->tail);
 }
 
 /* With the ring short of bufs nothing may arrive any more, so it is filled even where nothing did.

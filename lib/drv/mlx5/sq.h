@@ -90,6 +90,10 @@ static force_inline uint32_t idx_opcode(uint16_t index, uint8_t opcode)
 
 /* ---- progress ---- */
 
+/* Polls that must see an idle, unsignalled tail before a NOP is sent to complete it: a worker that
+ * is about to send more does that sooner, and its next flush asks for the completion. */
+enum { IDLE_POLLS = 32 };
+
 /* The newest WQE asks for a CQE. It has not been rung yet, so it is still ours to change. */
 static force_inline void sq_signal_last(struct mlx5_queue *mq)
 {

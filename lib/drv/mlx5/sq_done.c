@@ -1,11 +1,7 @@
 /* sq_done.c - what the device has completed: bufs released, events filled, an idle tail completed */
 
-#include "drv/mlx5/cq.h"
+#include "drv/mlx5/mini.h"
 #include "drv/mlx5/sq.h"
-
-/* Polls that must see an idle, unsignalled tail before a NOP is sent to complete it: a worker that
- * is about to send more does that sooner, and its next flush asks for the completion. */
-enum { IDLE_POLLS = 32 };
 
 /* A chain, or a buf of another pool: home by the general way. */
 static cold void free_foreign(struct vbn_buf *buf)
@@ -115,6 +111,8 @@ fast_path void vbn__sq_make_room(struct mlx5_queue *mq)
 
 	if (mq->queue.grouped)
 		vbn__group_reap(mq->group);
+	else if (mq->own_send_cq.compressed)
+		vbn__mini_reap(mq, &none, 0);
 	else
 		vbn__sq_reap(mq, &none, 0);
 }

@@ -61,9 +61,10 @@ static int objects_create(
 	uint32_t cqe_size = conf->cqe_size;
 
 	/* A receive is posted again only when its CQE has been read; a failed queue may take one. */
-	srq->cq = vbn__group_reserve(srq->group, &srq->group->recv_cqs, 2 * conf->depth, &cqe_size);
+	srq->cq = vbn__group_reserve(srq->group, &srq->group->recv_cqs, 2 * conf->depth, &cqe_size,
+		conf->cqe_compression == VBN_ON);
 	if (!srq->cq)
-		return -ENOMEM;
+		return -errno;
 	srq->ibv = ibv_create_srq(port->pd, &attr);
 	if (!srq->ibv)
 		return fail(errno,

@@ -60,9 +60,14 @@ static int objects_create(
 	struct rdma_port *port, struct verbs_srq *srq, const struct vbn_srq_conf *conf)
 {
 	struct ibv_srq_init_attr attr = {.attr = {.max_wr = conf->depth, .max_sge = 1}};
-	int ret = vbn__verbs_rq_create(
-		&srq->rq, &port->port, conf->pool, conf->depth, conf->datagrams);
+	int ret;
 
+	if (conf->cqe_compression == VBN_ON)
+		return fail(ENOTSUP,
+			"srq cannot be created: port %s is driven by plain verbs, which have no cqe_compression: leave it to the library, or open the device by mlx5",
+			port->port.info.name);
+	ret = vbn__verbs_rq_create(
+		&srq->rq, &port->port, conf->pool, conf->depth, conf->datagrams);
 	if (ret)
 		return ret;
 	srq->rq.free = calloc(conf->depth, sizeof(*srq->rq.free));
