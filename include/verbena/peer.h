@@ -39,7 +39,8 @@ int vbn_peer_from_buf(struct vbn_queue *queue, const struct vbn_buf *buf, struct
 /* Sends that are staged with it go out all the same. NULL is allowed. */
 void vbn_peer_release(struct vbn_peer *peer);
 
-/* Where a buf is sent to by a UD queue. */
+/* Where a buf is sent to by a UD queue. One that has come as a datagram names its source and has no
+ * peer: to send it back, give it one. */
 static inline void vbn_buf_set_peer(struct vbn_buf *buf, const struct vbn_peer *peer)
 {
 	buf->peer[0] = peer->handle;

@@ -93,6 +93,13 @@ int vbn__rdma_peer_create(struct peer_entry *entry, struct ibv_ah **ah, struct a
 /* Where a datagram came from: peer[0] of the buf is its QPN, peer[1] where its header is. */
 void vbn__rdma_buf_source(const struct vbn_buf *buf, uint32_t *qpn, uint8_t gid[16]);
 
+/* A peer's handle is an address above every QPN: a buf that was never given a peer, or has come from
+ * one and still says so, is told from one that goes to a peer. */
+static force_inline bool is_handle(uint64_t handle)
+{
+	return handle > 0xffffff;
+}
+
 /* This queue pair's own address, with the port's MTU and GID. */
 void vbn__rdma_address(const struct rdma_port *port, const struct vbn_queue_conf *conf,
 	uint32_t qpn, uint32_t psn, struct vbn_address *wire);

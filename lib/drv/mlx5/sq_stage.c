@@ -75,6 +75,8 @@ static int check(const struct sq *sq, unsigned int kind, const struct vbn_buf *b
 		return -EMSGSIZE;
 	if (kind & K_ATOMIC && (total != ATOMIC_LEN || buf->len != ATOMIC_LEN))
 		return -EMSGSIZE;
+	if (kind & K_PEER && !is_handle(buf->peer[0]))
+		return -EINVAL;
 	return n_data > sq->max_gather && !copied ? -EINVAL : 0;
 }
 

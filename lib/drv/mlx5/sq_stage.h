@@ -97,7 +97,8 @@ static force_inline int stage_plain(
 		uint8_t *data = wqe + 16 * kind_head(kind);
 
 		if (unlikely((buf_word(buf) & ~marks) != plain ||
-			    len - shortest > longest - shortest))
+			    len - shortest > longest - shortest ||
+			    (kind & K_PEER && !is_handle(buf->peer[0]))))
 			break;
 		ctrl_write(wqe, be32(ctrl), qpn_ds, kind & K_IMM ? be32(imms[i]) : 0);
 		if (kind & K_REMOTE)
@@ -146,6 +147,7 @@ static force_inline int stage_inlined(
 		uint8_t *wqe = sq->wqes + (size_t)at * MLX5_SEND_WQE_BB;
 
 		if (unlikely(buf_word(buf) != plain || len > most || at == sq->mask ||
+			    (kind & K_PEER && !is_handle(buf->peer[0])) ||
 			    (uint16_t)(sq->head - sq->tail) >= sq->mask))
 			break;
 		ctrl_write(wqe, be32(idx_opcode(sq->head, kind_opcode(kind))),

@@ -202,7 +202,7 @@ static int stage_one(
 		return -EMSGSIZE;
 	if (total > vq->sq.max_message)
 		return -EMSGSIZE;
-	if (datagram && !buf->peer[0])
+	if (datagram && !is_handle(buf->peer[0]))
 		return -EINVAL;
 	if (!reserve(vq))
 		return vq->queue.failed ? -EPIPE : 0;
