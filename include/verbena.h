@@ -21,6 +21,10 @@
 #ifndef VERBENA_H
 #define VERBENA_H
 
+/* A struct and a function of one name, as stat's, shadow nothing, whatever a C++ compiler says. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+
 #include <verbena/buf.h>
 #include <verbena/channel.h>
 #include <verbena/counter.h>
@@ -37,5 +41,7 @@
 #include <verbena/timer.h>
 #include <verbena/worker.h>
 #include <verbena/zone.h>
+
+#pragma GCC diagnostic pop
 
 #endif

@@ -110,7 +110,11 @@ int vbn_buf_alloc(struct vbn_pool *pool, struct vbn_buf **bufs, int n);
  * or when its pool is short: no lock and no locked instruction on either side. Where they find the
  * ring between the two full they wait, and go with a later iteration (the worker's counter
  * `bufs_waited`). A thread that is no worker takes one locked instruction for each buf of a
- * worker's. Debug builds abort on a double free, naming who allocated and who freed. */
+ * worker's.
+ *
+ * A library built with -Ddebug_bufs=enabled (--buildtype=debug and sanitizers have it) aborts on a
+ * double free, a buf freed or sent while it is sent, one whose data lies outside its room, and one of
+ * another thread's, naming who allocated and who freed. */
 void vbn_buf_free(struct vbn_buf **bufs, int n);
 
 #ifdef __cplusplus

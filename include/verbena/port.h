@@ -52,7 +52,7 @@ struct vbn_port_info {
 int vbn_port_list(struct vbn_port_info *infos, int n);
 
 /* Writes the GID table of a port as text lines, `index TYPE address`, at most n of 80 bytes;
- * returns how many are valid. */
+ * returns how many are valid. -ENODEV, -EINVAL: no name. */
 int vbn_port_gids(const char *name, char (*gids)[80], int n);
 
 /* Opens by name; conf may be NULL. -ENODEV: no such device; -ENXIO: the device has no such port;

@@ -70,7 +70,8 @@ struct vbn_queue_conf {
 	 * then the SRQ's. */
 	struct vbn_srq *srq;
 
-	/* What the peer may do to exports through this queue: enum vbn_access. */
+	/* What the peer may do to exports through this queue: enum vbn_access. UC has writes alone, UD
+	 * has none. */
 	uint32_t remote_access;
 
 	/* The caller's: vbn_queue_context(). */
@@ -146,7 +147,8 @@ struct vbn_address {
 
 /* Makes the QP and its CQs. -EINVAL: conf out of range (the sentence names the field, its range);
  * -ENOMEM: the pool is too small for the ring, or the device refused; -ENOTSUP: a technique that is
- * ON cannot be had. The worker's thread; the system calls are made on the control thread. */
+ * ON cannot be had; -EPERM: not the worker's thread. The system calls are made on the control
+ * thread. */
 int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
 
@@ -154,14 +156,14 @@ void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *addres
 
 /* Posts the receives, then takes the QP through RTR to RTS towards the peer; the smaller path MTU
  * of the two ends holds. A UD queue has no peer of its own: NULL. -EINVAL: not an address, another
- * version, another transport or link; -EISCONN: connected before. The worker's thread. */
+ * version, another transport or link; -EISCONN: connected before; -EPERM: not the worker's thread. */
 int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer);
 
 /* Takes a queue, failed or not, back to where it was when made, with a new PSN: connect it again,
  * to a new address (vbn_queue_address() has changed, too). Outstanding work is reported by
  * vbn_poll() as that of a failed queue first: -EAGAIN while there is some; poll, and call again. 0:
- * it is unconnected. -EIO: a CQ of it has failed, so that it can only be destroyed. The worker's
- * thread. */
+ * it is unconnected. -EIO: a CQ of it has failed, so that it can only be destroyed; -EPERM: not
+ * the worker's thread. */
 int vbn_queue_reset(struct vbn_queue *queue);
 
 /* Ends the QP; bufs it holds are freed. Events not yet polled are lost. The end of a worker destroys
@@ -200,8 +202,9 @@ void vbn_queue_stats(const struct vbn_queue *queue, struct vbn_queue_stats *stat
 
 /* Stages sends; on a UD queue each to its buf's peer (vbn_buf_set_peer). Takes as many as it
  * returns (from the first), leaves the rest with the caller: fewer than n when the ring is full.
- * Bufs of 0 to the port's max_message bytes, to the path MTU on UD. -EPIPE: failed; -ENOTCONN;
- * -EMSGSIZE, -EINVAL (too many segments) where the first one cannot be sent. */
+ * Bufs of 0 to the port's max_message bytes, to the path MTU on UD. -EPIPE: failed; -ENOTCONN.
+ * Where the first one cannot be sent: -EMSGSIZE; -EINVAL: too many segments, one of a zone that the
+ * port does not know (vbn_port_register), or a datagram without a peer. */
 int vbn_send(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
 
 /* The same with immediate data, imms[i] in host order with bufs[i]. */

@@ -36,7 +36,7 @@ struct vbn_srq_conf {
 };
 
 /* Posts its receives. -EINVAL: conf out of range; -ENOMEM: the pool is too small, or the device
- * refused; -ENOTSUP: the driver has none. The worker's thread. */
+ * refused; -ENOTSUP: the driver has none; -EPERM: not the worker's thread. */
 int vbn_srq_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_srq_conf *conf, struct vbn_srq **srq);
 

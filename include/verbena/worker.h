@@ -88,8 +88,8 @@ int vbn_worker_poll(struct vbn_worker *worker);
 void vbn_worker_offline(struct vbn_worker *worker);
 void vbn_worker_online(struct vbn_worker *worker);
 
-/* Adds a function to the loop, or one to run at the worker's end. On the worker's thread. -ENOMEM.
- */
+/* Adds a function to the loop, or one to run at the worker's end. -EPERM: not on the worker's thread;
+ * -EINVAL: no function; -ENOMEM. */
 int vbn_worker_add_poll(struct vbn_worker *worker, vbn_poll_fn *fn, void *arg);
 int vbn_worker_add_exit(
 	struct vbn_worker *worker, void (*fn)(struct vbn_worker *worker, void *arg), void *arg);

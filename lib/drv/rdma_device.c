@@ -150,13 +150,14 @@ int vbn__rdma_gids(const char *name, int port_number, char (*gids)[80], int n)
 {
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 	struct ibv_gid_entry *table = NULL;
-	int n_table = 0, found = 0;
+	int n_table = -ENODEV, found = 0;
 
 	for (int i = 0; devices && devices[i]; i++) {
 		struct ibv_context *context;
 
 		if (strcmp(ibv_get_device_name(devices[i]), name))
 			continue;
+		n_table = 0;
 		context = ibv_open_device(devices[i]);
 		if (!context)
 			break;
@@ -178,7 +179,7 @@ int vbn__rdma_gids(const char *name, int port_number, char (*gids)[80], int n)
 	free(table);
 	if (devices)
 		ibv_free_device_list(devices);
-	return found;
+	return n_table == -ENODEV ? n_table : found;
 }
 
 /* ---- list and open ---- */
@@ -277,6 +278,11 @@ static int open_failed(const char *name)
 		return fail(error,
 			"device %s cannot be opened (%s): load the kernel module ib_uverbs, or give the container "
 			"/dev/infiniband",
+			name, strerror(error));
+	case EMFILE:
+	case ENFILE:
+		return fail(error,
+			"device %s cannot be opened: %s: raise the limit on open files (ulimit -n), or close some",
 			name, strerror(error));
 	default: return fail(error, "device %s cannot be opened: %s", name, strerror(error));
 	}

@@ -33,6 +33,10 @@ static int register_failed(const struct vbn_port *port, const char *what, size_t
 			"raise it with `ulimit -l unlimited` (shell), LimitMEMLOCK=infinity (systemd) or --ulimit memlock=-1 (container)",
 			port->info.name, what, size >> 10,
 			(unsigned long long)limit.rlim_cur >> 10);
+	if (error == EFAULT)
+		return fail(error,
+			"port %s cannot register %s of %zu KiB: this process has not mapped all of it for writing: see that its address and size are right",
+			port->info.name, what, size >> 10);
 	return fail(error, "port %s cannot register %s of %zu KiB: %s", port->info.name, what,
 		size >> 10, strerror(error));
 }

@@ -21,7 +21,7 @@ const char *vbn__rdma_remedy(enum vbn_status status)
 	case VBN_LOCAL_ACCESS:
 		return "the peer's access to memory here broke off: is an export gone?";
 	case VBN_REMOTE_INVALID:
-		return "the peer refused the request: is the message longer than its receive bufs?";
+		return "the peer refused the request: a send longer than its receive bufs, a write, read or atomic that its queue's remote_access does not allow, or an atomic not on a multiple of 8";
 	case VBN_REMOTE_ACCESS:
 		return "the peer's export does not allow it: check remote address, length, rkey and remote_access there";
 	case VBN_REMOTE_OPERATION:
@@ -42,10 +42,12 @@ char *vbn__rdma_patience(
 {
 	text[0] = '\0';
 	if (status == VBN_RETRY_EXCEEDED)
-		snprintf(text, size, " after %u retries of %.1f ms", conf->retry_count.value,
+		snprintf(text, size, " after %u %s of %.1f ms", conf->retry_count.value,
+			conf->retry_count.value == 1 ? "retry" : "retries",
 			(double)vbn__rdma_timeout_ns(conf->timeout.value) / 1e6);
 	else if (status == VBN_RNR_RETRY_EXCEEDED)
-		snprintf(text, size, " after %u retries", conf->rnr_retry.value);
+		snprintf(text, size, " after %u %s", conf->rnr_retry.value,
+			conf->rnr_retry.value == 1 ? "retry" : "retries");
 	return text;
 }
 

@@ -546,8 +546,8 @@ int vbn__map(const struct map_request *request, struct mapping *map)
 	*map = (struct mapping){.memfd = -1};
 	if (!request->size || request->size > SIZE_MAX / 2)
 		return fail(EINVAL,
-			"%s: cannot map %zu bytes: the size is out of range; ask for 1 or more",
-			request->object, request->size);
+			"%s: cannot map %zu bytes: the size is out of range; ask for 1 to %zu",
+			request->object, request->size, SIZE_MAX / 2);
 	if (request->pages > VBN_PAGES_1G)
 		return fail(EINVAL,
 			"%s: cannot map pages of kind %d: there is none; take one of enum vbn_pages",

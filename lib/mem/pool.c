@@ -247,17 +247,20 @@ static int debug_create(struct vbn_pool *pool)
 
 VBN_API int vbn_pool_create(const struct vbn_pool_conf *conf, struct vbn_pool **created)
 {
+	static const struct vbn_pool_conf defaults;
 	struct shape shape;
 	struct vbn_zone *zone;
 	struct vbn_pool *pool;
 	int ret;
 
 	*created = NULL;
+	if (!conf)
+		conf = &defaults;
 	if (shape_of(conf, &shape))
 		return fail(EINVAL,
 			"pool %s: cannot make %u bufs of %u bytes with %u of headroom: out of range; ask for 1 to %u bufs, at most %u "
 			"bytes, and at most %u of headroom",
-			name_of(conf), conf->n_bufs, conf->data_size, conf->headroom.value,
+			name_of(conf), conf->n_bufs, shape.data_size, conf->headroom.value,
 			MAX_BUFS, MAX_DATA_SIZE, MAX_HEADROOM);
 	ret = get_zone(conf, &shape, &zone);
 	if (ret)
@@ -313,6 +316,12 @@ static uint32_t report_leaks(struct vbn_pool *pool)
 	}
 	if (!out)
 		return 0;
+	if (out > pool->n_bufs) {
+		log_error(
+			"pool %s: it has %u bufs, and %u are home: some were freed twice, or after they were sent; -Ddebug_bufs=enabled, at its build, makes the library name who",
+			pool->name, pool->n_bufs, pool->n_bufs - out);
+		return out;
+	}
 	log_warning(
 		"pool %s: %u of its %u bufs are not home: destroy the queues that hold some, and free each one that a receive, an event or vbn_buf_alloc() gave",
 		pool->name, out, pool->n_bufs);

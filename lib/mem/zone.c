@@ -143,14 +143,18 @@ static void add_modes(struct vbn_zone *zone, const struct vbn_zone_conf *conf,
 
 VBN_API int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **created)
 {
+	static const struct vbn_zone_conf defaults;
 	char object[48];
-	struct map_request request = {
-		.object = object, .size = conf->size, .node = -1, .memfd = conf->memfd == VBN_ON};
+	struct map_request request = {.object = object, .node = -1};
 	struct vbn_zone *zone;
 	struct mapping map;
 	int ret;
 
 	*created = NULL;
+	if (!conf)
+		conf = &defaults;
+	request.size = conf->size;
+	request.memfd = conf->memfd == VBN_ON;
 	snprintf(object, sizeof(object), "zone %.31s", conf->name ? conf->name : "zone");
 	ask_pages(conf, &request);
 	if (conf->node.set)

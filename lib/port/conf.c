@@ -2,33 +2,38 @@
 
 #include "port/conf.h"
 
-static int out_of_range(const char *field, uint64_t value, uint64_t low, uint64_t high)
+static int out_of_range(
+	const char *object, const char *field, uint64_t value, uint64_t low, uint64_t high)
 {
-	return fail(EINVAL, "queue cannot be created: %s is %llu and must be %llu to %llu", field,
-		(unsigned long long)value, (unsigned long long)low, (unsigned long long)high);
+	return fail(EINVAL, "%s cannot be created: %s is %llu and must be %llu to %llu", object,
+		field, (unsigned long long)value, (unsigned long long)low,
+		(unsigned long long)high);
 }
 
-static int check_range(const char *field, uint64_t value, uint64_t low, uint64_t high)
+static int check_range(
+	const char *object, const char *field, uint64_t value, uint64_t low, uint64_t high)
 {
-	return value < low || value > high ? out_of_range(field, value, low, high) : 0;
+	return value < low || value > high ? out_of_range(object, field, value, low, high) : 0;
 }
 
-static int check_depth(const char *field, uint32_t *depth, uint32_t fallback, uint32_t high)
+static int check_depth(
+	const char *object, const char *field, uint32_t *depth, uint32_t fallback, uint32_t high)
 {
 	if (!*depth)
 		*depth = min(fallback, high);
 	if (!is_pow2(*depth))
 		return fail(EINVAL,
-			"queue cannot be created: %s is %u and must be a power of two: take %llu",
-			field, *depth, (unsigned long long)min(pow2_ceil(*depth), (uint64_t)high));
-	return check_range(field, *depth, 1, high);
+			"%s cannot be created: %s is %u and must be a power of two: take %llu",
+			object, field, *depth,
+			(unsigned long long)min(pow2_ceil(*depth), (uint64_t)high));
+	return check_range(object, field, *depth, 1, high);
 }
 
 static int check_number(const char *field, struct vbn_num *number, uint32_t fallback, uint32_t high)
 {
 	if (!number->set)
 		number->value = fallback; /* `set` goes on telling that it was a default */
-	return check_range(field, number->value, 0, high);
+	return check_range("queue", field, number->value, 0, high);
 }
 
 /* What is sent from a pool, or received into it, goes home to it with no detour. */
@@ -63,22 +68,38 @@ static int check_pool(const struct vbn_queue_conf *conf)
 /* Rings and what is in a WQE. */
 static int check_rings(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
 {
-	int ret = check_depth("tx_depth", &conf->tx_depth, 1024, port->max_depth);
+	int ret = check_depth("queue", "tx_depth", &conf->tx_depth, 1024, port->max_depth);
 
 	if (!ret)
-		ret = check_depth("rx_depth", &conf->rx_depth, 1024, port->max_depth);
+		ret = check_depth("queue", "rx_depth", &conf->rx_depth, 1024, port->max_depth);
 	if (!ret)
 		ret = check_depth(
-			"cq_mod", &conf->cq_mod, min(64u, conf->tx_depth), conf->tx_depth);
+			"queue", "cq_mod", &conf->cq_mod, min(64u, conf->tx_depth), conf->tx_depth);
 	if (!ret)
 		ret = check_number("inline_size", &conf->inline_size, 0, QUEUE_MAX_INLINE);
 	if (!ret && !conf->max_gather)
 		conf->max_gather = 4;
 	if (!ret)
-		ret = check_range("max_gather", conf->max_gather, 1, 30);
+		ret = check_range("queue", "max_gather", conf->max_gather, 1, 30);
 	if (!ret && conf->cqe_size && conf->cqe_size != 64 && conf->cqe_size != 128)
 		ret = fail(EINVAL, "queue cannot be created: cqe_size is %u and must be 64 or 128",
 			conf->cqe_size);
+	return ret;
+}
+
+static int check_switches(const struct vbn_queue_conf *conf)
+{
+	const struct {
+		const char *field;
+		enum vbn_switch value;
+	} switches[] = {{"shared_cq", conf->shared_cq}, {"doorbell_burst", conf->doorbell_burst},
+		{"blueflame", conf->blueflame}, {"own_uar", conf->own_uar},
+		{"scatter_to_cqe", conf->scatter_to_cqe},
+		{"cqe_compression", conf->cqe_compression}, {"prefetch", conf->prefetch}};
+	int ret = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(switches) && !ret; i++)
+		ret = check_range("queue", switches[i].field, switches[i].value, VBN_AUTO, VBN_OFF);
 	return ret;
 }
 
@@ -86,7 +107,7 @@ static int check_rings(const struct vbn_port_info *port, struct vbn_queue_conf *
 static int check_transport(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
 {
 	const uint32_t reads = min(port->max_reads, 16u);
-	int ret = check_range("transport", conf->transport, VBN_RC, VBN_UD);
+	int ret = check_range("queue", "transport", conf->transport, VBN_RC, VBN_UD);
 
 	if (!ret)
 		ret = check_number("max_reads", &conf->max_reads, reads, port->max_reads);
@@ -109,7 +130,7 @@ static int check_transport(const struct vbn_port_info *port, struct vbn_queue_co
 	if (!ret && !conf->hop_limit)
 		conf->hop_limit = 64;
 	if (!ret)
-		ret = check_range("hop_limit", conf->hop_limit, 1, 255);
+		ret = check_range("queue", "hop_limit", conf->hop_limit, 1, 255);
 	return ret;
 }
 
@@ -119,6 +140,8 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 
 	if (!ret)
 		ret = check_transport(port, conf);
+	if (!ret)
+		ret = check_switches(conf);
 	if (!ret && conf->remote_access & ~(uint32_t)VBN_ACCESS_BITS)
 		ret = fail(EINVAL,
 			"queue cannot be created: remote_access %#x has bits that no enum vbn_access names",
@@ -136,10 +159,10 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 
 int vbn__srq_conf_check(const struct vbn_port_info *port, struct vbn_srq_conf *conf)
 {
-	int ret = check_depth("depth", &conf->depth, 4096, port->max_depth);
+	int ret = check_depth("srq", "depth", &conf->depth, 4096, port->max_depth);
 
 	if (!ret)
-		ret = check_range("limit", conf->limit, 0, conf->depth);
+		ret = check_range("srq", "limit", conf->limit, 0, conf->depth);
 	if (!ret && !conf->pool)
 		ret = fail(EINVAL, "srq cannot be created: its receives have no pool: set pool");
 	if (!ret)

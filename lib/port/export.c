@@ -52,9 +52,15 @@ static int check(const struct vbn_port *port, const struct vbn_export_conf *conf
 VBN_API int vbn_export_create(
 	struct vbn_port *port, const struct vbn_export_conf *conf, struct vbn_export **result)
 {
+	static const struct vbn_export_conf defaults;
 	struct vbn_export *exported;
-	int ret = check(port, conf);
+	int ret;
 
+	if (!port)
+		return fail(EINVAL, "export cannot be created: it has no port: open one");
+	if (!conf)
+		conf = &defaults;
+	ret = check(port, conf);
 	if (ret)
 		return ret;
 	exported = calloc(1, sizeof(*exported));
@@ -68,10 +74,8 @@ VBN_API int vbn_export_create(
 	if (!exported->addr)
 		exported->addr = vbn__map_on_node(
 			conf->size, conf->node.set ? (int)conf->node.value : -1, &exported->mapped);
-	if (!exported->addr) {
-		ret = fail(ENOMEM,
-			"export of %zu KiB cannot be mapped: %s; ask for less, or free memory",
-			conf->size >> 10, strerror(errno));
+	if (!exported->addr) { /* and has been said */
+		ret = -ENOMEM;
 		goto free_export;
 	}
 	ret = vbn__control_call(-1, register_call, exported);

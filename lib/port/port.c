@@ -33,7 +33,7 @@ static int parse_name(const char *name, struct port_name *parsed)
 	char *end;
 
 	*parsed = (struct port_name){.number = 1};
-	if (!name)
+	if (!name || !*name)
 		return fail(EINVAL,
 			"a port cannot be opened without a name: `verbena devices` lists those that exist");
 	colon = strchr(name, ':');
@@ -56,7 +56,7 @@ static int parse_name(const char *name, struct port_name *parsed)
 	parsed->number = (int)strtol(colon + 1, &end, 10);
 	if (*end || end == colon + 1 || parsed->number < 1 || parsed->number > 255)
 		return fail(ENODEV,
-			"device \"%s\" does not exist: behind a device's name stands \":\" and a port's number, as mlx5_0:1",
+			"device \"%s\" does not exist: before a device's name may stand a driver's and \":\", as mlx5:mlx5_0, behind it \":\" and a port's number, as mlx5_0:1",
 			name);
 	return 0;
 }
@@ -104,6 +104,9 @@ static int register_call(void *arg)
 
 VBN_API int vbn_port_register(struct vbn_port *port, struct vbn_zone *zone)
 {
+	if (!port || !zone)
+		return fail(EINVAL, "zone cannot be registered: there is no %s: name one",
+			port ? "zone" : "port");
 	return vbn__control_call(-1, register_call, &(struct register_args){port, zone});
 }
 
@@ -270,7 +273,14 @@ VBN_API int vbn_port_gids(const char *name, char (*gids)[80], int n)
 	struct port_name parsed;
 	int ret = parse_name(name, &parsed);
 
-	return ret ? ret : vbn__control_call(-1, gids_call, &(struct gids_args){&parsed, gids, n});
+	if (ret)
+		return ret;
+	ret = vbn__control_call(-1, gids_call, &(struct gids_args){&parsed, gids, n});
+	if (ret == -ENODEV)
+		return fail(ENODEV,
+			"device \"%s\" does not exist: `verbena devices` lists those that do",
+			name);
+	return ret;
 }
 
 struct info_args {

@@ -22,6 +22,8 @@ extern const struct driver *const vbn__drivers[];
 /* The worker's queues, or NULL; made with its first queue or SRQ. */
 struct queue_list *vbn__worker_queues(struct vbn_worker *worker);
 int vbn__worker_queues_make(struct vbn_worker *worker, struct queue_list **list);
+/* -EPERM, with a sentence, where the calling thread is another one, or there is no worker. */
+int vbn__check_own_worker(const struct vbn_worker *worker);
 int vbn__worker_queues_add(struct queue_list *list, struct vbn_queue *queue);
 void vbn__worker_queues_remove(struct vbn_queue *queue);
 

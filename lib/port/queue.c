@@ -163,10 +163,15 @@ int vbn__queue_create_in(struct queue_list *list, struct vbn_port *port,
 VBN_API int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue)
 {
+	static const struct vbn_queue_conf defaults;
 	struct queue_list *list;
 	int ret = vbn__worker_queues_make(worker, &list);
 
-	return ret ? ret : vbn__queue_create_in(list, port, conf, queue);
+	if (ret)
+		return ret;
+	if (!port)
+		return fail(EINVAL, "queue cannot be created: it has no port: open one");
+	return vbn__queue_create_in(list, port, conf ? conf : &defaults, queue);
 }
 
 VBN_API void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *address)
@@ -178,6 +183,7 @@ VBN_API void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address
 static int check_peer(
 	const struct vbn_queue *queue, const struct vbn_address *wire, struct address *peer)
 {
+	static const char *const transports[] = {[VBN_RC] = "RC", [VBN_UC] = "UC", [VBN_UD] = "UD"};
 	const char *name = queue->port->info.name;
 	int ret;
 
@@ -195,9 +201,15 @@ static int check_peer(
 	ret = vbn__address_unpack(wire, peer);
 	if (ret)
 		return ret;
-	if (peer->transport != queue->conf.transport || peer->link != queue->port->info.link)
+	if (peer->transport != queue->conf.transport)
 		return fail(EINVAL,
-			"queue %s/%u cannot be connected: the peer's transport or link layer is another one",
+			"queue %s/%u cannot be connected: its transport is %s and the peer's %s: make both queues with one",
+			name, queue->number, transports[queue->conf.transport],
+			peer->transport <= VBN_UD ? transports[peer->transport]
+						  : "none known here");
+	if (peer->link != queue->port->info.link)
+		return fail(EINVAL,
+			"queue %s/%u cannot be connected: one end is on Ethernet and the other on InfiniBand: take ports of one kind",
 			name, queue->number);
 	return 0;
 }
@@ -206,8 +218,10 @@ VBN_API int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address 
 {
 	struct address peer;
 	struct queue_call call = {.port = queue->port, .queue = queue, .peer = wire ? &peer : NULL};
-	int ret;
+	int ret = vbn__check_own_worker(queue->worker);
 
+	if (ret)
+		return ret;
 	if (queue->connected || queue->failed)
 		return fail(EISCONN,
 			"queue %s/%u has been connected before: take vbn_queue_reset(), or make a new one",
@@ -224,8 +238,10 @@ VBN_API int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address 
 VBN_API int vbn_queue_reset(struct vbn_queue *queue)
 {
 	struct queue_call call = {.port = queue->port, .queue = queue};
-	int ret = 0;
+	int ret = vbn__check_own_worker(queue->worker);
 
+	if (ret)
+		return ret;
 	if (!queue->port->driver->queue_reset)
 		return -EOPNOTSUPP;
 	if (queue->connected && !queue->ended) {

@@ -132,10 +132,22 @@ static int list_grow(struct queue_list *list)
 	return 0;
 }
 
+int vbn__check_own_worker(const struct vbn_worker *worker)
+{
+	if (worker && worker == vbn_worker_self())
+		return 0;
+	return fail(EPERM,
+		"worker: its queues, srqs and channels are made and changed on its own thread alone: do so in its set-up, in a poll function, or in one that vbn_post() brings there");
+}
+
 int vbn__worker_queues_make(struct vbn_worker *worker, struct queue_list **list)
 {
-	int ret = vbn__worker_queues(worker) ? 0 : make_workers_own(worker);
+	int ret = vbn__check_own_worker(worker);
 
+	if (ret)
+		return ret;
+	if (!vbn__worker_queues(worker))
+		ret = make_workers_own(worker);
 	*list = vbn__worker_queues(worker);
 	return ret;
 }

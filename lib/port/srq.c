@@ -70,10 +70,15 @@ int vbn__srq_create_in(struct queue_list *list, struct vbn_port *port,
 VBN_API int vbn_srq_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_srq_conf *conf, struct vbn_srq **srq)
 {
+	static const struct vbn_srq_conf defaults;
 	struct queue_list *list;
 	int ret = vbn__worker_queues_make(worker, &list);
 
-	return ret ? ret : vbn__srq_create_in(list, port, conf, srq);
+	if (ret)
+		return ret;
+	if (!port)
+		return fail(EINVAL, "srq cannot be created: it has no port: open one");
+	return vbn__srq_create_in(list, port, conf ? conf : &defaults, srq);
 }
 
 VBN_API void vbn_srq_destroy(struct vbn_srq *srq)

@@ -63,7 +63,8 @@ struct worker_traffic {
 int vbn__worker_add_port(struct vbn_worker *worker, uint32_t (*in_flight)(void *arg),
 	void (*traffic)(void *arg, struct worker_traffic *sum), void *arg);
 
-void vbn__worker_remove(struct vbn_worker *worker, void *arg); /* every hook with this arg */
+/* Every hook with this arg, and every last exit function. */
+void vbn__worker_remove(struct vbn_worker *worker, void *arg);
 
 /* One slot for the port room's own state of a worker; freed by an exit function of its own. */
 void **vbn__worker_port_slot(struct vbn_worker *worker);

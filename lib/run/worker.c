@@ -108,10 +108,25 @@ static int grow(void *array, uint32_t n, size_t size)
 	return 0;
 }
 
+/* The loop walks the arrays without a lock. */
+static int check_hook(const struct vbn_worker *worker, bool has_fn)
+{
+	if (!worker || worker != vbn__self)
+		return fail(EPERM,
+			"worker: a function can only be added to it on its own thread: do so in its set-up, or vbn_post() one that does");
+	if (!has_fn)
+		return fail(EINVAL,
+			"worker %d: a function cannot be added to it: it is NULL; name one",
+			worker->index);
+	return 0;
+}
+
 VBN_API int vbn_worker_add_poll(struct vbn_worker *worker, vbn_poll_fn *fn, void *arg)
 {
-	int ret = grow(&worker->polls, worker->n_polls, sizeof(*worker->polls));
+	int ret = check_hook(worker, fn);
 
+	if (!ret)
+		ret = grow(&worker->polls, worker->n_polls, sizeof(*worker->polls));
 	if (!ret)
 		worker->polls[worker->n_polls++] = (struct poll_hook){.fn = fn, .arg = arg};
 	return ret;
@@ -120,8 +135,10 @@ VBN_API int vbn_worker_add_poll(struct vbn_worker *worker, vbn_poll_fn *fn, void
 VBN_API int vbn_worker_add_exit(
 	struct vbn_worker *worker, void (*fn)(struct vbn_worker *worker, void *arg), void *arg)
 {
-	int ret = grow(&worker->exits, worker->n_exits, sizeof(*worker->exits));
+	int ret = check_hook(worker, fn);
 
+	if (!ret)
+		ret = grow(&worker->exits, worker->n_exits, sizeof(*worker->exits));
 	if (!ret)
 		worker->exits[worker->n_exits++] = (struct exit_hook){.fn = fn, .arg = arg};
 	return ret;
@@ -161,6 +178,16 @@ int vbn__worker_add_port(struct vbn_worker *worker, uint32_t (*in_flight)(void *
 	return ret;
 }
 
+static void remove_last_exits(struct vbn_worker *worker, const void *arg)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < worker->n_last_exits; i++)
+		if (worker->last_exits[i].arg != arg)
+			worker->last_exits[kept++] = worker->last_exits[i];
+	worker->n_last_exits = kept;
+}
+
 static void remove_flushes(struct vbn_worker *worker, const void *arg)
 {
 	uint32_t kept = 0;
@@ -189,6 +216,7 @@ static void remove_ports(struct vbn_worker *worker, const void *arg)
 
 void vbn__worker_remove(struct vbn_worker *worker, void *arg)
 {
+	remove_last_exits(worker, arg);
 	remove_flushes(worker, arg);
 	remove_ports(worker, arg);
 }
@@ -435,9 +463,9 @@ static int attach_pinned(
 
 	if (!vbn__topo_cpu_allowed(topo, core))
 		return fail(EPERM,
-			"core %d: the calling thread cannot become its worker: this process may not use that CPU; name one of its "
+			"core %u: the calling thread cannot become its worker: this process may not use that CPU; name one of its "
 			"affinity mask (taskset -cp), or widen that",
-			core);
+			conf->core.value);
 	pthread_getaffinity_np(pthread_self(), sizeof(*before), before);
 	return vbn__worker_pin(core, topo);
 }

@@ -212,7 +212,7 @@ static void test_longer_than_a_receive(void **state)
 		vbn_buf_append(buf, more);
 		assert_int_equal(vbn_send_one(duo.a, buf), 1);
 		vbn_flush(duo.a);
-		expect_failed(duo.a, VBN_REMOTE_INVALID, "is the message longer than its receive");
+		expect_failed(duo.a, VBN_REMOTE_INVALID, "a send longer than its receive");
 		expect_failed(duo.b, VBN_LOCAL_LENGTH,
 			kind == DUO_SRQ ? "a receive of the shared ring" : "(a receive)");
 		meet_again();
@@ -248,7 +248,7 @@ static void test_receiver_not_ready(void **state)
 	duo_wait(duo.a, 1);
 	assert_int_equal(duo.events[0].op, VBN_OP_FAILED);
 	assert_int_equal(duo.events[0].status, VBN_RNR_RETRY_EXCEEDED);
-	assert_has(vbn_queue_error(duo.a), "exceeded after 1 retries");
+	assert_has(vbn_queue_error(duo.a), "exceeded after 1 retry");
 	assert_has(vbn_queue_error(duo.a), "the peer had no receive posted");
 	vbn_buf_free(hoard, n);
 	meet_again();
@@ -264,7 +264,7 @@ static void test_peer_gone(void **state)
 		vbn_queue_destroy(duo.b);
 		assert_int_equal(vbn_send_one(duo.a, duo_buf(0, 8)), 1);
 		vbn_flush(duo.a);
-		expect_failed(duo.a, VBN_RETRY_EXCEEDED, "retry counter exceeded after 1 retries");
+		expect_failed(duo.a, VBN_RETRY_EXCEEDED, "retry counter exceeded after 1 retry");
 		/* Another peer. */
 		duo_reset(duo.a);
 		assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.b), 0);

@@ -6,6 +6,7 @@
 #include "unit.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <verbena.h>
 
@@ -609,6 +610,7 @@ static void test_message_too_long(void **state)
 		}
 		must_not_take_longer(start);
 	}
+	assert_has(vbn_queue_error(f.a), "a send longer than its receive bufs, a write, read");
 	assert_has(vbn_queue_error(f.b), "local length error");
 	while (vbn_pool_available(f.pool) != N_BUFS) { /* both receive rings are flushed */
 		vbn_poll(f.worker, f.events, N_EVENTS);
@@ -696,6 +698,10 @@ static void test_misuse_is_refused(void **state)
 	assert_int_equal(vbn_poll(f.worker, f.events, -1), 0);
 	assert_int_equal(vbn_buf_alloc(f.pool, f.bufs, -1), -ENOBUFS);
 	assert_int_equal(vbn_port_open(NULL, NULL, &port), -EINVAL);
+	assert_int_equal(vbn_port_open("", NULL, &port), -EINVAL);
+	assert_int_equal(vbn_port_open("nodriver:mlx5_0", NULL, &port), -ENODEV);
+	assert_logged("may stand a driver's");
+	assert_int_equal(vbn_port_gids("mlx5_99", NULL, 0), -ENODEV);
 	assert_int_equal(vbn_port_open("mlx5_0:2", NULL, &port), -ENXIO);
 	assert_int_equal(vbn_port_open("mlx5_99", NULL, &port), -ENODEV);
 	vbn_port_close(f.port);
@@ -703,6 +709,57 @@ static void test_misuse_is_refused(void **state)
 	vbn_pool_destroy(f.pool);
 	assert_logged("128 of its 512 bufs are not home: destroy the queues");
 	stream(500, small); /* all of it is still there */
+}
+
+/* What is required is missed with a sentence, not by its address. */
+static void test_nothing_is_refused(void **state)
+{
+	const struct vbn_queue_conf conf = base_conf();
+	struct vbn_queue *queue;
+	struct vbn_export *exported;
+	struct vbn_pool *pool;
+	struct vbn_srq *srq;
+	struct vbn_zone *zone;
+
+	(void)state;
+	assert_int_equal(vbn_queue_create(NULL, f.port, &conf, &queue), -EPERM);
+	assert_int_equal(vbn_queue_create(f.worker, NULL, &conf, &queue), -EINVAL);
+	assert_int_equal(vbn_queue_create(f.worker, f.port, NULL, &queue), -EINVAL);
+	assert_int_equal(vbn_srq_create(NULL, f.port, NULL, &srq), -EPERM);
+	assert_int_equal(vbn_srq_create(f.worker, NULL, NULL, &srq), -EINVAL);
+	assert_int_equal(vbn_srq_create(f.worker, f.port, NULL, &srq), -EINVAL);
+	assert_int_equal(vbn_export_create(NULL, NULL, &exported), -EINVAL);
+	assert_int_equal(vbn_export_create(f.port, NULL, &exported), -EINVAL);
+	assert_int_equal(vbn_pool_create(NULL, &pool), -EINVAL);
+	assert_int_equal(vbn_zone_create(NULL, &zone), -EINVAL);
+	assert_int_equal(vbn_port_register(f.port, NULL), -EINVAL);
+	assert_int_equal(vbn_port_register(NULL, NULL), -EINVAL);
+}
+
+static void *change_elsewhere(void *arg)
+{
+	const struct vbn_queue_conf conf = base_conf();
+	struct vbn_address address = {0};
+	struct vbn_queue *queue;
+
+	(void)arg;
+	assert_int_equal(vbn_queue_create(f.worker, f.port, &conf, &queue), -EPERM);
+	assert_int_equal(vbn_queue_connect(f.a, &address), -EPERM);
+	assert_int_equal(vbn_queue_reset(f.a), -EPERM);
+	return NULL;
+}
+
+static void test_other_threads_are_refused(void **state)
+{
+	struct vbn_queue_conf conf = base_conf();
+	pthread_t thread;
+
+	(void)state;
+	connect_pair(&conf);
+	assert_int_equal(pthread_create(&thread, NULL, change_elsewhere, NULL), 0);
+	pthread_join(thread, NULL);
+	assert_logged("made and changed on its own thread");
+	stream(500, small);
 }
 
 #ifdef VBN_DEBUG_BUFS
@@ -786,6 +843,9 @@ static void test_conf_ranges(void **state)
 	conf.inline_size = (struct vbn_num)VBN_NUM(5000);
 	expect_refused(&conf, -EINVAL, "inline_size is 5000");
 	conf = base_conf();
+	conf.blueflame = (enum vbn_switch)7;
+	expect_refused(&conf, -EINVAL, "blueflame is 7 and must be 0 to 2");
+	conf = base_conf();
 	conf.rx_pool = NULL;
 	expect_refused(&conf, -EINVAL, "set rx_pool");
 }
@@ -798,6 +858,10 @@ static void test_address_of_a_stranger(void **state)
 	(void)state;
 	assert_int_equal(vbn_queue_create(f.worker, f.port, &conf, &f.a), 0);
 	vbn_queue_address(f.a, &address);
+	address.bytes[5] = VBN_UC;
+	assert_int_equal(vbn_queue_connect(f.a, &address), -EINVAL);
+	assert_logged("its transport is RC and the peer's UC");
+	address.bytes[5] = VBN_RC;
 	for (size_t i = 0; i < 8; i++) { /* each byte that is checked, made wrong */
 		struct vbn_address wrong = address;
 
@@ -827,6 +891,8 @@ int main(void)
 		test(test_peer_gone),
 		test(test_pool_runs_empty),
 		test(test_misuse_is_refused),
+		test(test_nothing_is_refused),
+		test(test_other_threads_are_refused),
 #ifdef VBN_DEBUG_BUFS
 		test(test_debug_sends),
 #endif

@@ -325,6 +325,25 @@ static void counts_what_it_refuses(void **state)
 	assert_int_equal(vbn__counters_each(find_empty, object), 0);
 }
 
+#ifndef VBN_DEBUG_BUFS
+/* It was "4294967295 of its 5 bufs are not home". */
+static void too_many_at_home_are_reported(void **state)
+{
+	struct vbn_pool *pool = make(&(struct vbn_pool_conf){.n_bufs = 5, .name = "full"});
+	struct vbn_buf *buf;
+
+	(void)state;
+	assert_int_equal(vbn_buf_alloc(pool, &buf, 1), 1);
+	vbn_buf_free(&buf, 1);
+	vbn_buf_free(&buf, 1);
+	vbn_pool_destroy(pool);
+	assert_logged("it has 5 bufs, and 6 are home");
+	assert_int_equal(vbn_buf_alloc(pool, &buf, 1), 1); /* so that it can go */
+	vbn_pool_destroy(pool);
+	assert_int_equal(vbn__pools_report_leaks(), 0);
+}
+#endif
+
 static void leaks_are_reported(void **state)
 {
 	struct vbn_pool *pool = make(&(struct vbn_pool_conf){.n_bufs = 5, .name = "leaky"});
@@ -404,6 +423,9 @@ int main(void)
 		cmocka_unit_test(ids_come_again),
 		cmocka_unit_test(as_many_as_there_can_be),
 		cmocka_unit_test(counts_what_it_refuses),
+#ifndef VBN_DEBUG_BUFS
+		cmocka_unit_test(too_many_at_home_are_reported),
+#endif
 		cmocka_unit_test(leaks_are_reported),
 		cmocka_unit_test(several_threads),
 	};

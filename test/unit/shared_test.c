@@ -321,7 +321,7 @@ static void test_srq_misuse(void **state)
 	duo_connect(&conf);
 	unit_catch_log();
 	assert_int_equal(vbn_srq_create(duo.worker, duo.port, &srq, &other), -EINVAL);
-	assert_logged("depth is 100 and must be a power of two: take 128");
+	assert_logged("srq cannot be created: depth is 100 and must be a power of two: take 128");
 	srq.depth = 2 * DUO_BUFS;
 	assert_int_equal(vbn_srq_create(duo.worker, duo.port, &srq, &other), -ENOMEM);
 	conf.transport = VBN_UD;
@@ -382,6 +382,39 @@ static void test_peers(void **state)
 	vbn_buf_free(&duo.events[0].buf, 1);
 	vbn_peer_release(source);
 	assert_int_equal(vbn_send_inline(duo.a, "x", 1), -EOPNOTSUPP);
+}
+
+/* A buf that was given no peer, or has come from one and goes back as it is, is refused: its handle
+ * was once taken for an address. */
+static void test_no_peer(void **state)
+{
+	static const uint32_t lens[] = {0, 10, 100}; /* as any, inline, and as a plain buf */
+	struct vbn_queue_conf conf = duo_conf(VBN_UD, DUO_OWN);
+	struct vbn_buf *buf;
+
+	(void)state;
+	conf.inline_size = (struct vbn_num)VBN_NUM(32);
+	duo_connect(&conf);
+	for (size_t i = 0; i < 3; i++) {
+		for (int cookie = 0; cookie < 2; cookie++) {
+			buf = duo_buf(7, lens[i]);
+			buf->peer[0] = 0;
+			if (cookie)
+				vbn_buf_set_cookie(buf, NULL);
+			assert_int_equal(vbn_send_one(duo.a, buf), -EINVAL);
+			buf->peer[0] = 0xffffff;
+			assert_int_equal(vbn_send_one(duo.a, buf), -EINVAL);
+			vbn_buf_free(&buf, 1);
+		}
+	}
+	one_datagram(duo.a, duo.to_b, duo.b);
+	buf = duo.events[0].buf;
+	assert_int_equal(vbn_send_one(duo.b, buf), -EINVAL);
+	vbn_buf_set_peer(buf, duo.to_a);
+	assert_int_equal(vbn_send_one(duo.b, buf), 1);
+	vbn_flush(duo.b);
+	duo_wait(duo.a, 1);
+	vbn_buf_free(&duo.events[0].buf, 1);
 }
 
 /* With headroom for it, the network header costs a message no room and its data no alignment. */
@@ -450,6 +483,7 @@ int main(void)
 		test(test_limit),
 		test(test_srq_misuse),
 		test(test_peers),
+		test(test_no_peer),
 		test(test_headroom),
 		test(test_peer_misuse),
 	};

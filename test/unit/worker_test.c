@@ -923,6 +923,39 @@ static void another_threads_detach_is_refused(void **state)
 	vbn_worker_detach(worker);
 }
 
+static int do_nothing(struct vbn_worker *worker, void *arg)
+{
+	(void)worker;
+	(void)arg;
+	return 0;
+}
+
+static void *add_main(void *arg)
+{
+	assert_int_equal(vbn_worker_add_poll(arg, do_nothing, NULL), -EPERM);
+	assert_int_equal(vbn_worker_add_exit(arg, NULL, NULL), -EPERM);
+	return NULL;
+}
+
+/* A NULL among them was called once, in the loop. */
+static void what_cannot_be_called_is_refused(void **state)
+{
+	struct vbn_worker *worker;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(vbn_worker_add_poll(NULL, do_nothing, NULL), -EPERM);
+	assert_int_equal(vbn_worker_attach(NULL, &worker), 0);
+	assert_int_equal(vbn_worker_add_poll(worker, NULL, NULL), -EINVAL);
+	assert_int_equal(vbn_worker_add_exit(worker, NULL, NULL), -EINVAL);
+	assert_logged("it is NULL; name one");
+	assert_int_equal(pthread_create(&thread, NULL, add_main, worker), 0);
+	pthread_join(thread, NULL);
+	assert_logged("on its own thread");
+	assert_int_equal(vbn_worker_poll(worker), 0);
+	vbn_worker_detach(worker);
+}
+
 /* ---- yielding, and what the modes say ---- */
 
 static void find_mode(const struct vbn_worker *worker, const char *name, struct vbn_mode *found)
@@ -1085,6 +1118,7 @@ int main(void)
 		alone(attaching_to_a_core_not_allowed_is_refused),
 		alone(attached_threads_have_their_own_indices),
 		alone(another_threads_detach_is_refused),
+		alone(what_cannot_be_called_is_refused),
 		alone(yields_where_workers_take_every_core),
 		alone(never_yields_where_off),
 		alone(yields_where_on),
