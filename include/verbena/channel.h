@@ -68,8 +68,8 @@ struct vbn_channel_group_conf {
 	uint64_t resume_ns;
 };
 
-/* -EINVAL: conf out of range; -ENOMEM; -ENOTSUP: shared is ON, or resume_ns set, and the port's
- * driver has it not. */
+/* conf may be NULL. -EINVAL: conf out of range; -ENOMEM; -ENOTSUP: shared is ON, or resume_ns set, and
+ * the port's driver has it not; -EPERM: not the worker's thread. */
 int vbn_channel_group_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_channel_group_conf *conf, struct vbn_channel_group **group);
 
@@ -78,7 +78,8 @@ int vbn_channel_group_create(struct vbn_worker *worker, struct vbn_port *port,
 struct vbn_pool *vbn_channel_group_pool(struct vbn_channel_group *group);
 
 /* Ends its listeners and channels, too: their peers find out by themselves. Messages must have been
- * released. Before the worker ends; NULL is allowed. */
+ * released. Where the worker ends first, they end with it, and what is left of the group is destroyed
+ * by any thread. NULL is allowed. */
 void vbn_channel_group_destroy(struct vbn_channel_group *group);
 
 /* "channel_receives", "channel_landing", …: requested against effective. Writes at most n and
@@ -88,8 +89,9 @@ int vbn_channel_group_modes(const struct vbn_channel_group *group, struct vbn_mo
 /* ---- connecting ---- */
 
 /* A peer asks: `data` is what it gave to vbn_channel_connect(). 0 takes it, and the channel is the
- * application's from then on; -errno refuses it with that reason. Called from within
- * vbn_channel_poll(); may set the channel's context. */
+ * application's from then on, to be sent into once VBN_CHANNEL_OPENED has come here, too; -errno
+ * refuses it with that reason, and so does closing it. Called from within vbn_channel_poll(); may set
+ * the channel's context. */
 typedef int vbn_channel_accept_fn(
 	struct vbn_channel *channel, const void *data, size_t len, void *arg);
 
@@ -126,9 +128,13 @@ uint32_t vbn_channel_buf_size(const struct vbn_channel *channel);
  * peer's window or the send ring is full, or a large message under way; VBN_CHANNEL_READY tells when
  * it is worth trying again. Messages are numbered from 1 as they are taken.
  *
+ * Where a message is an answer, keep what is not taken until READY, in its order: bufs received count
+ * as held (n_held) until then.
+ *
  * A buf costs least with 16 bytes of headroom, where the channel's header goes. Bufs are freed or
  * come back (KEEP, cookie) as those of vbn_send(). -ENOTCONN: not open yet, or not again; -EPIPE:
- * failed, closed, or ended here; -EMSGSIZE: the first is larger than the peer takes. */
+ * failed, closed, or ended here; -EMSGSIZE: the first is larger than the peer takes; -EINVAL: it has
+ * more than 7 segments, or one of a zone that the port does not know (vbn_port_register). */
 int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs, int n);
 
 /* Nothing more will be sent: the peer gets VBN_CHANNEL_ENDED behind the last message. */

@@ -33,8 +33,8 @@ struct vbn_session_conf {
 				  64 MiB */
 	uint64_t retry_ns;     /* how long connecting is tried while nobody listens; default 5 s */
 	uint64_t timeout_ns;   /* how long a peer may take to greet; default 5 s */
-	uint64_t keepalive_ns; /* a peer whose host is silent for so long is lost; in whole seconds
-				  from 2 s on, default 10 s. A process that dies is lost at once. */
+	uint64_t keepalive_ns; /* a peer whose host is silent for so long is lost; rounded down
+				  to whole seconds, 2 at least; default 10 s. A process that dies is lost at once. */
 };
 
 /* Connects and greets. -EINVAL: not an address, conf out of range; -ECONNREFUSED: nobody listens,

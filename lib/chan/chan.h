@@ -274,6 +274,7 @@ struct vbn_channel_group {
 	struct vbn_pool *rx_pool, *header_pool;
 	struct landing landing;
 	struct vbn_channel *channels;
+	struct vbn_channel *asking; /* which the application is asked about */
 	uint32_t n_channels;
 	struct vbn_channel_listener *listeners;
 	struct dial *dials; /* control's */

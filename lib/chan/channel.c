@@ -264,6 +264,10 @@ VBN_API void vbn_channel_close(struct vbn_channel *channel)
 
 	if (!channel)
 		return;
+	if (channel == channel->group->asking) { /* no is the answer, and it ends there */
+		channel->group->asking = NULL;
+		return;
+	}
 	drop_held(channel);
 	if (channel->state != CHANNEL_OPEN ||
 		!vbn__channel_say(channel, CHANNEL_FAIL, &body, sizeof(body))) {

@@ -133,6 +133,9 @@ VBN_API int vbn_channel_connect(struct vbn_channel_group *group, const char *add
 	int ret;
 
 	*result = NULL;
+	if (!address || (len && !data))
+		return fail(EINVAL, "channel to %s cannot be made: it has no %s: give it one",
+			address ? address : "nowhere", address ? "data" : "address");
 	if (len > HANDSHAKE_MAX_DATA)
 		return fail(EINVAL, "channel to %s cannot be made: %zu bytes of data, at most %d",
 			address, len, HANDSHAKE_MAX_DATA);
@@ -179,6 +182,10 @@ VBN_API int vbn_channel_listen(struct vbn_channel_group *group, const char *addr
 	int ret;
 
 	*result = NULL;
+	if (!accept)
+		return fail(EINVAL,
+			"listener %s cannot be made: nobody would know of its channels: name a function that accepts them",
+			address ? address : "");
 	request.n_endpoints = vbn__endpoint_parse(address, true, false, request.endpoints);
 	if (request.n_endpoints <= 0)
 		return request.n_endpoints ? request.n_endpoints : -EINVAL;
@@ -255,7 +262,11 @@ static void on_new_peer(struct dial *dial, const struct offer *offer)
 		refuse(dial, why);
 		goto free_channel;
 	}
+	group->asking = channel;
 	ret = dial->listener->accept(channel, offer->data, offer->data_len, dial->listener->arg);
+	if (!ret && !group->asking)
+		ret = -ECONNREFUSED; /* closed while it was asked */
+	group->asking = NULL;
 	if (ret) {
 		snprintf(reason, sizeof(reason), "the application that listens refuses: %s",
 			strerror(-ret));

@@ -7,6 +7,7 @@
 
 #define HEADROOM      64 /* of a received buf: what it is sent on with has room for a header */
 #define MAX_CHANNELS  65536u
+#define MAX_HELD      (1u << 24)
 #define MAX_MESSAGE   (1ull << 40)
 #define SECOND_NS     (1000ull * 1000 * 1000)
 #define RETRIES       7
@@ -71,6 +72,10 @@ static int check(const struct vbn_channel_group_conf *conf, const struct vbn_por
 			"window", conf->window, HANDSHAKE_MIN_WINDOW, HANDSHAKE_MAX_WINDOW);
 	if (!ret)
 		ret = check_range("tx_depth", conf->tx_depth, 8, port->info.max_depth);
+	if (!ret)
+		ret = check_range("n_held", conf->n_held, 1, MAX_HELD);
+	if (!ret)
+		ret = check_range("shared", conf->shared, VBN_AUTO, VBN_OFF);
 	if (!ret)
 		ret = check_range("max_message", conf->max_message, 1, MAX_MESSAGE);
 	if (!ret && !is_pow2(conf->window))
@@ -195,12 +200,51 @@ static_assert(
 
 /* ---- create and destroy ---- */
 
+static void end_connections(struct vbn_channel_group *group)
+{
+	struct vbn_channel_listener *listener;
+
+	group->ending = true;
+	for (listener = group->listeners; listener; listener = listener->next)
+		vbn_channel_unlisten(listener);
+	while (group->channels)
+		vbn__channel_free(group->channels);
+	vbn__dial_end_group(group);
+	vbn__letters_take(group); /* they only bring the dials home */
+	while ((listener = group->listeners)) {
+		group->listeners = listener->next;
+		free(listener);
+	}
+}
+
+/* What needs the worker goes before it does: a group may be destroyed after it. */
+static void leave_worker(struct vbn_channel_group *group)
+{
+	if (!group->queues)
+		return;
+	end_connections(group);
+	for (uint32_t i = 0; i < group->n_rings; i++)
+		vbn_srq_destroy(group->rings[i].srq);
+	group->n_rings = 0;
+	vbn__worker_remove(group->worker, group);
+	vbn__queues_end(group->queues);
+	group->queues = NULL;
+}
+
+static void end_of_worker(struct vbn_worker *worker, void *arg)
+{
+	(void)worker;
+	leave_worker(arg);
+}
+
 static int build(struct vbn_channel_group *group)
 {
 	int ret = vbn__reactor_start();
 
 	if (!ret)
 		ret = vbn__queues_make(group->worker, &group->queues);
+	if (!ret)
+		ret = vbn__worker_add_last_exit(group->worker, end_of_worker, group);
 	if (!ret)
 		ret = create_pools(group);
 	if (!ret)
@@ -218,11 +262,19 @@ static int build(struct vbn_channel_group *group)
 VBN_API int vbn_channel_group_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_channel_group_conf *asked, struct vbn_channel_group **result)
 {
-	struct vbn_channel_group_conf conf = *asked;
+	static const struct vbn_channel_group_conf defaults;
+	struct vbn_channel_group_conf conf;
 	struct vbn_channel_group *group;
-	int ret;
+	int ret = vbn__check_own_worker(worker);
 
 	*result = NULL;
+	if (!ret && !port)
+		ret = fail(EINVAL, "channel group cannot be created: it has no port: open one");
+	if (ret)
+		return ret;
+	if (!asked)
+		asked = &defaults;
+	conf = *asked;
 	fill_in(&conf);
 	ret = check(&conf, port);
 	if (ret)
@@ -247,33 +299,11 @@ VBN_API int vbn_channel_group_create(struct vbn_worker *worker, struct vbn_port 
 	return 0;
 }
 
-static void end_connections(struct vbn_channel_group *group)
-{
-	struct vbn_channel_listener *listener;
-
-	group->ending = true;
-	for (listener = group->listeners; listener; listener = listener->next)
-		vbn_channel_unlisten(listener);
-	while (group->channels)
-		vbn__channel_free(group->channels);
-	vbn__dial_end_group(group);
-	vbn__letters_take(group); /* they only bring the dials home */
-	while ((listener = group->listeners)) {
-		group->listeners = listener->next;
-		free(listener);
-	}
-}
-
 VBN_API void vbn_channel_group_destroy(struct vbn_channel_group *group)
 {
 	if (!group)
 		return;
-	if (group->queues)
-		end_connections(group);
-	for (uint32_t i = 0; i < group->n_rings; i++)
-		vbn_srq_destroy(group->rings[i].srq);
-	if (group->queues)
-		vbn__queues_end(group->queues);
+	leave_worker(group);
 	vbn__landing_destroy(&group->landing);
 	vbn_pool_destroy(group->header_pool);
 	vbn_pool_destroy(group->rx_pool);

@@ -220,7 +220,7 @@ static void wait_for_greeting(struct vbn_session *session)
 VBN_API int vbn_session_connect(
 	const char *address, const struct vbn_session_conf *asked, struct vbn_session **connected)
 {
-	struct vbn_session_conf conf = *asked;
+	struct vbn_session_conf conf = asked ? *asked : (struct vbn_session_conf){0};
 	struct connect_call call = {.conf = &conf};
 	int ret = vbn__session_conf_check(&conf);
 
@@ -281,7 +281,7 @@ static void listener_free(struct vbn_session_listener *listener)
 VBN_API int vbn_session_listen(const char *address, const struct vbn_session_conf *asked,
 	struct vbn_session_listener **result)
 {
-	struct vbn_session_conf conf = *asked;
+	struct vbn_session_conf conf = asked ? *asked : (struct vbn_session_conf){0};
 	struct listen_call call = {.conf = &conf};
 	int ret = vbn__session_conf_check(&conf);
 

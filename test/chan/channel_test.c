@@ -3,6 +3,8 @@
 
 #include "channel_fixture.h"
 
+#include <pthread.h>
+
 static const struct vbn_channel_group_conf small = {
 	.max_channels = 4, .buf_size = BUF_SIZE, .window = 16, .n_held = 64};
 
@@ -129,6 +131,83 @@ static void a_channel_may_be_closed_while_connecting(void **state)
 	}
 }
 
+/* To close a channel that one is asked about is to refuse it; it was freed under the asker's hands
+ * once. And without a function that is asked there is no listener. */
+static int close_it(struct vbn_channel *channel, const void *data, size_t len, void *arg)
+{
+	(void)data;
+	(void)len;
+	(void)arg;
+	vbn_channel_close(channel);
+	return 0;
+}
+
+static void a_channel_may_be_closed_while_it_is_asked_about(void **state)
+{
+	struct vbn_channel_listener *listener;
+
+	(void)state;
+	make_groups(&small, &small);
+	unit_catch_log();
+	assert_int_equal(
+		vbn_channel_listen(f.there, "127.0.0.1:0", NULL, NULL, &listener), -EINVAL);
+	assert_logged("name a function that accepts them");
+	assert_int_equal(vbn_channel_listen(f.there, "127.0.0.1:0", close_it, NULL, &listener), 0);
+	assert_int_equal(vbn_channel_connect(f.here, vbn_channel_listener_address(listener), "x", 1,
+				 &f.a[0].channel),
+		0);
+	vbn_channel_set_context(f.a[0].channel, &f.a[0]);
+	turn_until(f.a[0].seen[VBN_CHANNEL_FAILED]);
+	assert_has(f.a[0].error, "the application that listens refuses");
+	turn_until(!f.there->n_channels);
+}
+
+/* Destroyed when its worker has ended, a group used to look for the worker's memory. */
+static void a_group_may_be_destroyed_after_its_worker(void **state)
+{
+	struct vbn_buf *buf;
+
+	(void)state;
+	open_one(&large);
+	buf = new_message(f.pool, 1, 100);
+	assert_int_equal(vbn_channel_send(f.a[0].channel, &buf, 1), 1);
+	vbn_worker_detach(f.worker);
+	vbn_channel_group_destroy(f.here);
+	vbn_channel_group_destroy(f.there);
+	f.here = f.there = NULL;
+	memset(f.a, 0, sizeof(f.a));
+	memset(f.b, 0, sizeof(f.b));
+	assert_int_equal(vbn_worker_attach(NULL, &f.worker), 0);
+}
+
+static void *create_elsewhere(void *arg)
+{
+	struct vbn_channel_group *group;
+
+	assert_int_equal(
+		vbn_channel_group_create(f.worker, f.port, NULL, (struct vbn_channel_group **)arg),
+		-EPERM);
+	assert_int_equal(vbn_channel_group_create(NULL, f.port, NULL, &group), -EPERM);
+	return NULL;
+}
+
+static void a_group_is_made_on_its_workers_thread(void **state)
+{
+	struct vbn_channel *channel;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, create_elsewhere, &f.here), 0);
+	pthread_join(thread, NULL);
+	assert_null(f.here);
+	assert_int_equal(vbn_channel_group_create(f.worker, NULL, NULL, &f.here), -EINVAL);
+	assert_int_equal(vbn_channel_group_create(f.worker, f.port, NULL, &f.here), 0);
+	assert_int_equal(vbn_channel_connect(f.here, NULL, NULL, 0, &channel), -EINVAL);
+	assert_int_equal(vbn_channel_connect(f.here, "127.0.0.1:1", NULL, 5, &channel), -EINVAL);
+	vbn_channel_group_destroy(f.here);
+	f.here = NULL;
+}
+
 /* A group goes with whatever there is: half-open, open, with messages unread. */
 static void a_group_may_end_with_all_it_has(void **state)
 {
@@ -160,6 +239,8 @@ static void conf_out_of_range_is_refused(void **state)
 		{.window = 8},
 		{.window = 24},
 		{.tx_depth = 1 << 20},
+		{.n_held = UINT32_MAX},
+		{.shared = (enum vbn_switch)3},
 		{.max_message = 1ull << 41},
 		{.max_message = 1 << 20, .landing_size = 1 << 19},
 	};
@@ -538,6 +619,9 @@ int main(void)
 		with_fixture(a_full_group_refuses),
 		with_fixture(nobody_there_is_said),
 		with_fixture(a_channel_may_be_closed_while_connecting),
+		with_fixture(a_channel_may_be_closed_while_it_is_asked_about),
+		with_fixture(a_group_may_be_destroyed_after_its_worker),
+		with_fixture(a_group_is_made_on_its_workers_thread),
 		with_fixture(a_group_may_end_with_all_it_has),
 		with_fixture(conf_out_of_range_is_refused),
 		with_fixture(messages_of_every_shape_arrive_whole),
