@@ -115,6 +115,11 @@ struct vbn_queue_conf {
 	/* One doorbell for a burst. AUTO, ON; OFF rings for each message. */
 	enum vbn_switch doorbell_burst;
 
+	/* The WQEs of plain bufs, one segment of tx_pool each, are of a form that was worked out when the
+	 * queue was made, and only what differs is put into it. OFF works out each WQE by itself, from
+	 * its buf. AUTO: on. */
+	enum vbn_switch templates;
+
 	/* A lone WQE of up to 64 bytes is stored into the doorbell register instead of being fetched.
 	 * AUTO: off. */
 	enum vbn_switch blueflame;
@@ -162,8 +167,10 @@ int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer);
 /* Takes a queue, failed or not, back to where it was when made, with a new PSN: connect it again,
  * to a new address (vbn_queue_address() has changed, too). Outstanding work is reported by
  * vbn_poll() as that of a failed queue first: -EAGAIN while there is some; poll, and call again. 0:
- * it is unconnected. -EIO: a CQ of it has failed, so that it can only be destroyed; -EPERM: not
- * the worker's thread. */
+ * it is unconnected. A queue whose CQ had failed comes back with another CQ and QPN, the others on
+ * that CQ when they are reset, too. -EIO: that cannot be had (by plain verbs, or because the CQ is
+ * its srq's, which must be made anew), so that it can only be destroyed; -EPERM: not the worker's
+ * thread. */
 int vbn_queue_reset(struct vbn_queue *queue);
 
 /* Ends the QP; bufs it holds are freed. Events not yet polled are lost. The end of a worker destroys

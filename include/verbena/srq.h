@@ -23,8 +23,11 @@ struct vbn_srq_conf {
 	uint32_t depth; /* receives posted: a power of two to the port's max_depth; default 4096 */
 	struct vbn_pool *pool; /* required: holds at least depth bufs */
 
-	/* Fewer posted than this yield one event VBN_OP_SRQ_LIMIT: the pool does not keep up. It is
-	 * armed again when the ring is full again. 0: none. */
+	/* Fewer posted than this once all that could be was posted again yield one event
+	 * VBN_OP_SRQ_LIMIT: the pool does not keep up. It is armed again when the ring is full again.
+	 * 0: none. The worker counts, and not the device, which has such an event, too: that one comes
+	 * for a mere burst that the next poll makes good, takes a system call to arm for each time, and
+	 * gets here by the control thread when the ring may long be full, or empty. */
 	uint32_t limit;
 	void *context; /* the event's cookie */
 

@@ -84,6 +84,7 @@ struct vbn_queue {
 	struct vbn_queue_stats stats cache_aligned;
 	/* control path */
 	uint32_t news;          /* enum queue_news, set by the control thread, atomically */
+	uint32_t cause;         /* of them, why the control thread ends the QP; set before it does */
 	struct vbn_queue *next; /* of the port's: the control thread's */
 	struct counter_set counters;
 	struct vbn_queue_conf conf;  /* checked, defaults filled in */

@@ -21,8 +21,8 @@ struct rdma_port {
 	struct ibv_gid_entry gid; /* the chosen one */
 	char gid_why[96];
 	bool gid_asked;
-	/* Which of the port's queues have their completions in this CQ: the driver's. */
-	bool (*uses_cq)(const struct vbn_queue *queue, const struct ibv_cq *cq);
+	/* A CQ has failed: whether this queue of the port has its completions there. The driver's. */
+	bool (*cq_failed)(struct vbn_queue *queue, const struct ibv_cq *cq);
 };
 
 static inline struct rdma_port *rdma_port(struct vbn_port *port)

@@ -150,7 +150,7 @@ int vbn__rdma_qp_connect(struct rdma_port *port, struct ibv_qp *qp,
 
 int vbn__rdma_can_pace(struct rdma_port *port, const struct vbn_queue_conf *conf)
 {
-	struct ibv_device_attr_ex attr;
+	struct ibv_device_attr_ex attr = {0};
 	const struct ibv_packet_pacing_caps *caps = &attr.packet_pacing_caps;
 
 	if (!conf->pace_kbit)
@@ -158,8 +158,10 @@ int vbn__rdma_can_pace(struct rdma_port *port, const struct vbn_queue_conf *conf
 	if (ibv_query_device_ex(port->context, NULL, &attr) ||
 		!(caps->supported_qpts & 1u << vbn__rdma_qp_type(conf->transport)))
 		return fail(ENOTSUP,
-			"queue cannot be created: port %s has no packet pacing for its transport: leave pace_kbit 0",
-			port->port.info.name);
+			"queue cannot be created: port %s has no packet pacing for its transport%s: leave pace_kbit 0",
+			port->port.info.name,
+			caps->supported_qpts & 1u << IBV_QPT_RAW_PACKET ? ", but for raw packets"
+									: "");
 	if (conf->pace_kbit < caps->qp_rate_limit_min || conf->pace_kbit > caps->qp_rate_limit_max)
 		return fail(EINVAL,
 			"queue cannot be created: pace_kbit is %u and must be %u to %u on port %s",

@@ -46,11 +46,12 @@ static void tell_all(struct rdma_port *port, uint32_t news)
 static void on_cq_error(struct rdma_port *port, struct ibv_cq *cq)
 {
 	log_error(
-		"port %s: a completion queue has failed (overrun, or the device could not write it): its queues fail, and must be made anew",
+		"port %s: a completion queue has failed (overrun, or the device could not write it): its queues fail, and are to be reset or made anew",
 		port->port.info.name);
 	for (struct vbn_queue *queue = port->port.queues; queue; queue = queue->next) {
-		if (!port->uses_cq || !port->uses_cq(queue, cq))
+		if (!port->cq_failed || !port->cq_failed(queue, cq))
 			continue;
+		__atomic_store_n(&queue->cause, NEWS_CQ, __ATOMIC_RELAXED);
 		queue->port->driver->queue_fail(queue);
 		queue_tell(queue, NEWS_CQ);
 	}

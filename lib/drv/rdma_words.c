@@ -32,7 +32,7 @@ const char *vbn__rdma_remedy(enum vbn_status status)
 		return "the peer had no receive posted: it must receive faster, post more, or rnr_retry be raised (7 is for ever)";
 	case VBN_REMOTE_ABORTED: return "the peer gave up: look at the error it reports";
 	case VBN_CQ_ERROR:
-		return "its completion queue overflowed or broke: destroy the queue and make a new one";
+		return "its completion queue overflowed or broke: reset the queue, or destroy it and make a new one";
 	default: return "the device's manual has this code's meaning";
 	}
 }
@@ -78,6 +78,19 @@ void vbn__rdma_queue_modes(const struct vbn_queue *queue, uint32_t mtu, struct m
 			conf->rnr_retry.value == 7 ? "retried for ever"
 						   : "retried as rnr_retry says");
 	}
+	vbn__mode_add(report, "service_level", asked(&conf->service_level),
+		vbn__mode_number(conf->service_level.value, ""),
+		"the priority that switches may give it%s",
+		conf->transport == VBN_UD ? "; a datagram has its peer's" : "");
+	vbn__mode_add(report, "traffic_class", asked(&conf->traffic_class),
+		vbn__mode_number(conf->traffic_class.value, ""), "DSCP %u, ECN %u%s",
+		conf->traffic_class.value >> 2, conf->traffic_class.value & 3,
+		conf->transport == VBN_UD ? "; a datagram has its peer's" : "");
+	vbn__mode_add(report, "pacing",
+		conf->pace_kbit ? vbn__mode_number(conf->pace_kbit, "kbit/s") : "off",
+		conf->pace_kbit ? vbn__mode_number(conf->pace_kbit, "kbit/s") : "off", "%s",
+		conf->pace_kbit ? "the device holds the queue to it"
+				: "the device sends as fast as the port does");
 	if (mtu)
 		vbn__mode_add(report, "connection_mtu", "auto", vbn__mode_number(mtu, "B"),
 			"the smaller of the two ends");

@@ -120,6 +120,18 @@ static int check_srq(
 	return 0;
 }
 
+/* Under the queue's name. */
+static void show_counters(struct vbn_queue *queue)
+{
+	queue->counters = (struct counter_set){.kind = "queue",
+		.names = counter_names,
+		.values = (const uint64_t *)&queue->stats,
+		.n = ARRAY_SIZE(counter_names)};
+	snprintf(queue->counters.object, sizeof(queue->counters.object), "%.20s/%u",
+		queue->port->info.name, queue->number);
+	vbn__counters_add(&queue->counters);
+}
+
 int vbn__queue_create_in(struct queue_list *list, struct vbn_port *port,
 	const struct vbn_queue_conf *asked, struct vbn_queue **result)
 {
@@ -149,13 +161,7 @@ int vbn__queue_create_in(struct queue_list *list, struct vbn_port *port,
 		queue_end(queue);
 		return ret;
 	}
-	queue->counters = (struct counter_set){.kind = "queue",
-		.names = counter_names,
-		.values = (const uint64_t *)&queue->stats,
-		.n = ARRAY_SIZE(counter_names)};
-	snprintf(queue->counters.object, sizeof(queue->counters.object), "%.20s/%u",
-		port->info.name, queue->number);
-	vbn__counters_add(&queue->counters);
+	show_counters(queue);
 	*result = queue;
 	return 0;
 }
@@ -238,6 +244,7 @@ VBN_API int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address 
 VBN_API int vbn_queue_reset(struct vbn_queue *queue)
 {
 	struct queue_call call = {.port = queue->port, .queue = queue};
+	const uint32_t number = queue->number;
 	int ret = vbn__check_own_worker(queue->worker);
 
 	if (ret)
@@ -260,6 +267,10 @@ VBN_API int vbn_queue_reset(struct vbn_queue *queue)
 	queue->refusal = -ENOTCONN;
 	queue->connected = queue->failed = queue->ended = false;
 	queue->error[0] = '\0';
+	if (queue->number != number) {
+		vbn__counters_remove(&queue->counters);
+		show_counters(queue);
+	}
 	return 0;
 }
 

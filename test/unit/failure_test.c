@@ -442,7 +442,6 @@ static void test_gid_moves(void **state)
 	meet_again();
 }
 
-/* Nothing more comes out of a CQ that was overrun; here because its record was kept back. */
 static void let_go_of(int n)
 {
 	for (int i = 0; i < n; i++)
@@ -450,35 +449,125 @@ static void let_go_of(int n)
 			vbn_buf_free(&duo.events[i].buf, 1);
 }
 
+/* Nothing more comes out of a CQ that was overrun; here because its record is kept back. */
+static void overrun(struct vbn_queue *from, struct vbn_queue *to)
+{
+	struct cq *cq = mlx5_queue(to)->recv_cq;
+	__be32 *record = cq->record, elsewhere;
+	uint64_t start = clock_ns();
+
+	cq->record = &elsewhere;
+	while (!to->failed) {
+		if (vbn_send_inline(from, "some bytes", 10) == 1)
+			vbn_flush(from);
+		let_go_of(vbn_poll(duo.worker, duo.events, 8));
+		duo_patience(start);
+	}
+	cq->record = record;
+	assert_has(vbn_queue_error(to), "a completion queue of it has failed");
+}
+
+/* The queue comes back with CQs and a number of its own; another one has noticed nothing. */
 static void test_cq_error(void **state)
 {
 	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
-	uint64_t start = clock_ns();
-	__be32 *record, elsewhere;
-	struct mlx5_queue *mq;
+	struct vbn_queue *a, *b;
 
 	(void)state;
 	duo_connect(&conf);
-	duo_stream(duo.a, duo.b, 10);
-	mq = mlx5_queue(duo.b);
-	record = mq->recv_cq->record;
-	mq->recv_cq->record = &elsewhere;
-	while (!duo.b->failed) {
-		if (vbn_send_inline(duo.a, "some bytes", 10) == 1)
-			vbn_flush(duo.a);
+	a = duo.a;
+	b = duo.b;
+	for (int round = 0; round < 3; round++) {
+		duo_connect(&conf);
+		duo_stream(duo.a, duo.b, 10);
+		overrun(duo.a, duo.b);
+		duo_stream(a, b, 100);
+		duo_reset(duo.b);
+		duo_reset(duo.a);
+		duo_meet();
+		duo_stream(duo.a, duo.b, 500);
+		duo_stream(duo.b, duo.a, 500);
+		vbn_queue_destroy(duo.a);
+		vbn_queue_destroy(duo.b);
+	}
+	duo.a = a;
+	duo.b = b;
+}
+
+static void wait_failed(struct vbn_queue *queue)
+{
+	uint64_t start = clock_ns();
+
+	while (!queue->failed) {
 		let_go_of(vbn_poll(duo.worker, duo.events, 8));
 		duo_patience(start);
 	}
-	mq->recv_cq->record = record;
-	assert_has(vbn_queue_error(duo.b), "a completion queue of it has failed");
-	while (!vbn__failed_is_quiet(duo.b)) {
-		let_go_of(vbn_poll(duo.worker, duo.events, 8));
-		duo_patience(start);
+	assert_has(vbn_queue_error(queue), "a completion queue of it has failed");
+}
+
+static bool is_shared(const struct mlx5_queue *mq, const struct cq *cq)
+{
+	for (struct shared_cq *shared = mq->group->recv_cqs; shared; shared = shared->next)
+		if (&shared->cq == cq)
+			return true;
+	return false;
+}
+
+/* Every queue on the CQ ends with the reason, those on others go on; then each comes back on another
+ * CQ, and the failed one goes with the last. */
+static void test_shared_cq_error(void **state)
+{
+	struct vbn_queue_conf own = duo_conf(VBN_RC, DUO_OWN), conf = duo_conf(VBN_RC, DUO_SHARED);
+	struct vbn_queue *queues[6];
+	const struct cq *lost;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		duo_connect(i ? &conf : &own);
+		queues[2 * i] = duo.a;
+		queues[2 * i + 1] = duo.b;
+		duo_stream(duo.a, duo.b, 100);
 	}
-	assert_int_equal(vbn_queue_reset(duo.b), -EIO);
-	duo_disconnect();
-	duo_connect(&conf); /* new ones work */
+	lost = mlx5_queue(duo.b)->recv_cq;
+	overrun(duo.a, duo.b);
+	for (int i = 2; i < 6; i++)
+		wait_failed(queues[i]);
+	duo_stream(queues[0], queues[1], 500);
+	for (int i = 1; i < 3; i++) {
+		duo.a = queues[2 * i];
+		duo.b = queues[2 * i + 1];
+		assert_true(is_shared(mlx5_queue(duo.a), lost));
+		duo_reset(duo.a);
+		duo_reset(duo.b);
+		duo_meet();
+		duo_stream(duo.a, duo.b, 500);
+	}
+	assert_false(is_shared(mlx5_queue(duo.a), lost));
+	for (int i = 0; i < 4; i++)
+		vbn_queue_destroy(queues[i]);
+}
+
+/* With an SRQ's CQ goes what is known of its ring: its queues cannot be reset, and say so; all that it
+ * had is home once it is gone, and the next one works. */
+static void test_srq_cq_error(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SRQ);
+
+	(void)state;
+	duo_connect(&conf);
 	duo_stream(duo.a, duo.b, 100);
+	overrun(duo.a, duo.b);
+	wait_failed(duo.a);
+	unit_catch_log();
+	while (!vbn__failed_is_quiet(duo.b))
+		let_go_of(vbn_poll(duo.worker, duo.events, 8));
+	assert_int_equal(vbn_queue_reset(duo.b), -EIO);
+	assert_logged("the completion queue of its srq has failed");
+	duo_disconnect();
+	assert_int_equal(vbn_pool_available(duo.pool), DUO_BUFS);
+	conf = duo_conf(VBN_RC, DUO_SRQ);
+	duo_connect(&conf);
+	duo_stream(duo.a, duo.b, 500);
 }
 
 /* The device dies: every queue says so, whatever it was doing. This must be the last test. */
@@ -526,6 +615,8 @@ int main(void)
 		/* The driver's own rings are tampered with. */
 		test(test_local_protection),
 		test(test_cq_error),
+		test(test_shared_cq_error),
+		test(test_srq_cq_error),
 	};
 	const struct CMUnitTest last_tests[] = {test(test_device_fatal)};
 	int failed;

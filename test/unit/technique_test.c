@@ -166,15 +166,113 @@ static void test_scatter_to_cqe(void **state)
 		}
 }
 
+/* Where CQs are shared, one queue asks for all. */
 static void test_prefetch(void **state)
 {
-	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
+	(void)state;
+	for (int kind = 0; kind < DUO_KINDS; kind++) {
+		struct vbn_queue_conf conf = duo_conf(VBN_RC, (enum duo_kind)kind);
+
+		duo_connect(&conf);
+		assert_string_equal(mode(duo.a, "prefetch"), "off");
+		vbn_queue_destroy(duo.b);
+		vbn_queue_destroy(duo.a);
+		assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.a), 0);
+		conf.prefetch = VBN_ON;
+		assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.b), 0);
+		duo_meet();
+		assert_string_equal(mode(duo.b, "prefetch"), "on");
+		assert_string_equal(mode(duo.a, "prefetch"), kind == DUO_OWN ? "off" : "on");
+		duo_stream(duo.a, duo.b, 2000);
+		duo_stream(duo.b, duo.a, 2000);
+		duo_disconnect();
+	}
+}
+
+/* The memory of a WQE, once it has been rung. */
+static void read_wqe(const struct vbn_queue *queue, uint16_t index, uint64_t *words)
+{
+	const struct sq *sq = &container_of(queue, const struct mlx5_queue, queue)->sq;
+
+	memcpy(words, sq->wqes + (size_t)(index & sq->mask) * 64, 64);
+}
+
+/* With and without templates a send makes the same WQE, byte for byte, and every operation works. */
+static void test_templates(void **state)
+{
+	static const uint32_t imms[2] = {1, 2};
+	uint64_t wqes[2][4][8];
 
 	(void)state;
-	conf.prefetch = VBN_ON;
+	for (int off = 0; off < 2; off++) {
+		struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
+		struct vbn_buf *bufs[2] = {duo_buf(0, 70), duo_buf(1, 71)};
+		uint8_t *data[2] = {bufs[0]->data, bufs[1]->data};
+
+		conf.templates = off ? VBN_OFF : VBN_AUTO;
+		duo_connect(&conf);
+		assert_string_equal(mode(duo.a, "templates"), off ? "off" : "on");
+		assert_int_equal(vbn_send_imm(duo.a, bufs, imms, 2), 2);
+		vbn_flush(duo.a);
+		for (uint16_t i = 0; i < 2; i++) {
+			read_wqe(duo.a, i, wqes[off][i]);
+			wqes[off][i][0] &= ~0xffffff00000000ull; /* the QPN */
+			assert_int_equal(be64toh(wqes[off][i][3]), (uintptr_t)data[i]);
+			wqes[off][i][3] = 0; /* where the buf is */
+		}
+		duo_wait(duo.b, 2);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(duo.events[i].imm, imms[i]);
+			duo_check(duo.events[i].buf->data, (uint64_t)i, duo.events[i].len);
+			vbn_buf_free(&duo.events[i].buf, 1);
+		}
+		assert_int_equal(
+			vbn_read_one(duo.a, duo_buf(0, 100), vbn_export_remote(duo.target, 64)), 1);
+		assert_int_equal(vbn_fetch_add_one(duo.a, duo_buf(0, 8),
+					 vbn_export_remote(duo.target, 64), 3),
+			1);
+		vbn_flush(duo.a);
+		duo_wait(duo.a, 2);
+		assert_int_equal(duo.events[0].op, VBN_OP_READ);
+		assert_int_equal(duo.events[1].op, VBN_OP_FETCH_ADD);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(duo.events[i].status, VBN_OK);
+			vbn_buf_free(&duo.events[i].buf, 1);
+		}
+		duo_stream(duo.a, duo.b, 2000);
+		duo_disconnect();
+	}
+	assert_memory_equal(wqes[0][0], wqes[1][0], 32);
+	assert_memory_equal(wqes[0][1], wqes[1][1], 32);
+	for (int kind = 0; kind < DUO_KINDS; kind++) {
+		struct vbn_queue_conf conf = duo_conf(VBN_UD, (enum duo_kind)kind);
+
+		conf.templates = VBN_OFF;
+		conf.inline_size = (struct vbn_num)VBN_NUM(40);
+		duo_connect(&conf);
+		duo_stream(duo.a, duo.b, 1000);
+		duo_disconnect();
+	}
+}
+
+/* What is asked of a connection's path is what the device is told, and what the modes say. */
+static void test_path(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	(void)state;
+	conf.service_level = (struct vbn_num)VBN_NUM(3);
+	conf.traffic_class = (struct vbn_num)VBN_NUM(26 << 2 | 1);
 	duo_connect(&conf);
-	assert_string_equal(mode(duo.a, "prefetch"), "on");
-	duo_stream(duo.a, duo.b, 2000);
+	assert_int_equal(ibv_query_qp(mlx5_queue(duo.a)->qp, &attr, IBV_QP_AV, &init), 0);
+	assert_int_equal(attr.ah_attr.sl, 3);
+	assert_int_equal(attr.ah_attr.grh.traffic_class, 26 << 2 | 1);
+	assert_string_equal(mode(duo.a, "service_level"), "3");
+	assert_string_equal(mode(duo.a, "traffic_class"), "105");
+	assert_string_equal(mode(duo.a, "pacing"), "off");
+	duo_stream(duo.a, duo.b, 100);
 }
 
 /* A completion for each send, for some, for a whole ring. */
@@ -327,6 +425,8 @@ int main(void)
 		test(test_cqe_sizes),
 		test(test_scatter_to_cqe),
 		test(test_prefetch),
+		test(test_templates),
+		test(test_path),
 		test(test_moderation),
 		test(test_what_the_device_has_not),
 		test(test_read_window),

@@ -202,8 +202,27 @@ static void begin(struct mlx5_queue *mq, enum vbn_status status)
 	vbn__failed_ops(mq);
 }
 
+static const char *news_text(uint32_t news)
+{
+	if (news & NEWS_DEVICE)
+		return "its device reports a fatal error";
+	if (news & NEWS_CQ)
+		return "a completion queue of it has failed: it was overrun, or the device could not write it";
+	return "the device has it in the error state: it was reset, or the peer asked for what it may not";
+}
+
+static void fail_by_news(struct mlx5_queue *mq, uint32_t news)
+{
+	begin(mq,
+		news & NEWS_DEVICE       ? VBN_DEVICE_ERROR
+			: news & NEWS_CQ ? VBN_CQ_ERROR
+					 : VBN_FLUSHED);
+	snprintf(mq->queue.error, sizeof(mq->queue.error), "queue %s/%u failed: %s",
+		mq->queue.port->info.name, mq->queue.number, news_text(news));
+}
+
 /* An error of one side flushes the other, so what is seen first need not be what came first: the
- * cause is the error that is no flush. */
+ * cause is the error that is no flush, or what made the control thread end the queue pair. */
 cold void vbn__mlx5_failed(struct mlx5_queue *mq, bool of_send, const struct mlx5_cqe64 *cqe)
 {
 	const struct mlx5_cqe64 *cause = is_flush(cqe)
@@ -216,6 +235,10 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, bool of_send, const struct mlx
 	if (cause && !is_flush(cause)) {
 		cqe = cause;
 		of_send = !of_send;
+	}
+	if (is_flush(cqe) && __atomic_load_n(&mq->queue.cause, __ATOMIC_RELAXED)) {
+		fail_by_news(mq, mq->queue.cause);
+		return;
 	}
 	begin(mq, VBN_DEVICE_ERROR);
 	if (!is_error(cqe)) {
@@ -248,15 +271,6 @@ static bool find_error(struct mlx5_queue *mq)
 	return cqe != NULL;
 }
 
-static const char *news_text(uint32_t news)
-{
-	if (news & NEWS_DEVICE)
-		return "its device reports a fatal error";
-	if (news & NEWS_CQ)
-		return "a completion queue of it has failed: it was overrun, or the device could not write it";
-	return "the device has it in the error state: it was reset, or the peer asked for what it may not";
-}
-
 /* What the control thread has heard of a queue: it has failed without a completion that says so, or
  * none will come any more. */
 cold void vbn__mlx5_news(struct vbn_queue *queue, uint32_t news)
@@ -265,14 +279,8 @@ cold void vbn__mlx5_news(struct vbn_queue *queue, uint32_t news)
 
 	if (!queue->connected)
 		return;
-	if (!queue->failed && !find_error(mq)) {
-		begin(mq,
-			news & NEWS_DEVICE       ? VBN_DEVICE_ERROR
-				: news & NEWS_CQ ? VBN_CQ_ERROR
-						 : VBN_FLUSHED);
-		snprintf(queue->error, sizeof(queue->error), "queue %s/%u failed: %s",
-			queue->port->info.name, queue->number, news_text(news));
-	}
+	if (!queue->failed && !find_error(mq))
+		fail_by_news(mq, news);
 	mq->failure.in_error = true;
 	mq->failure.silent |= (news & (NEWS_DEVICE | NEWS_CQ)) != 0;
 	mq->failure.cq_lost |= (news & NEWS_CQ) != 0;

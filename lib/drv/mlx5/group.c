@@ -112,7 +112,7 @@ struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq 
 	int ret;
 
 	for (shared = *cqs; shared; shared = shared->next) {
-		if (shared->cq.compressed == compressed &&
+		if (!shared->lost && shared->cq.compressed == compressed &&
 			shared->cq.mask + 1 - shared->reserved >= n &&
 			(!*cqe_size || *cqe_size == 1u << shared->cq.log2_stride)) {
 			shared->reserved += n;
@@ -144,9 +144,34 @@ struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq 
 	return shared;
 }
 
+static bool unlink_cq(struct shared_cq **at, const struct shared_cq *shared)
+{
+	for (; *at; at = &(*at)->next) {
+		if (*at == shared) {
+			*at = shared->next;
+			return true;
+		}
+	}
+	return false;
+}
+
+void vbn__group_release(struct mlx5_group *group, struct shared_cq *shared, uint32_t n)
+{
+	shared->reserved -= n;
+	if (!shared->lost || shared->reserved)
+		return;
+	if (!unlink_cq(&group->send_cqs, shared))
+		unlink_cq(&group->recv_cqs, shared);
+	vbn__cq_destroy(&shared->cq);
+	free(shared);
+}
+
 int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq)
 {
-	return qpn_add(&group->by_qpn, mq->queue.number, &mq->queue);
+	int ret = qpn_add(&group->by_qpn, mq->queue.number, &mq->queue);
+
+	mq->in_group = !ret;
+	return ret;
 }
 
 /* ---- a queue that goes ---- */
@@ -197,12 +222,15 @@ void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq)
 	strike_out(mq, mq->send_cq, false);
 	strike_out(mq, mq->recv_cq, true);
 	qpn_remove(&group->by_qpn, mq->queue.number);
+	mq->in_group = false;
 	if (mq->in_idle)
 		LIST_REMOVE(group->idle, mq, next_idle);
 	if (mq->in_short)
 		LIST_REMOVE(group->short_rings, mq, next_short);
+	mq->in_idle = mq->in_short = false;
 	if (!mq->in_backlog)
 		return;
+	mq->in_backlog = false;
 	LIST_REMOVE(group->backlog, mq, next_backlog);
 	group->backlog_last = group->backlog;
 	while (group->backlog_last && group->backlog_last->next_backlog)

@@ -15,6 +15,7 @@ struct shared_cq {
 	struct cq cq;
 	struct shared_cq *next;
 	uint32_t reserved;
+	bool lost; /* it has failed: goes with the last ring that completes into it */
 };
 
 struct mlx5_srq {
@@ -73,9 +74,10 @@ struct ibv_pd *vbn__group_pd(struct mlx5_group *group);
 /* Entries for a ring in one of the group's send_cqs or recv_cqs; NULL with errno and a sentence. */
 struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq **cqs, uint32_t n,
 	uint32_t *cqe_size, bool compressed);
+void vbn__group_release(struct mlx5_group *group, struct shared_cq *shared, uint32_t n);
 
 int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq);
-/* On the worker's thread, once the queue pair is gone: no list has the queue, and no CQE names it. */
+/* Once the queue pair is gone: no list has the queue, and no CQE names it. */
 void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq);
 
 /* rings.c: a CQ of at least n entries, for sends or for receives, into a zeroed cq; *cqe_size is 0 for

@@ -11,7 +11,8 @@
  *                group_poll.c and group_sends.c their completions
  *   srq.c        a shared receive ring
  *   sq_stage.h   the template of operations with bufs: sq.c send and write, sq_rdma.c read and
- *                atomics, sq_peer.c datagrams; sq_inline.c bytes; sq.c flush
+ *                atomics, sq_peer.c datagrams; sq_inline.c bytes; sq.c flush; sq_whole.c without
+ *                it
  *   sq_done.c    what has completed
  *   rq.c         receive and post again
  *   mini*.c      completions that come compressed
@@ -159,7 +160,7 @@ struct failure {
 	bool drained;     /* a NOP has been sent behind everything */
 	bool flushing;    /* the first flushed send is known: it is sq.done */
 	bool silent;      /* no CQE will tell of what is outstanding */
-	bool cq_lost;     /* it cannot be used again */
+	bool cq_lost;     /* the queue needs another one */
 	uint16_t wqe;     /* its index */
 	uint16_t flushed; /* the send queue has been flushed up to here */
 };
@@ -178,7 +179,7 @@ struct mlx5_queue {
 	/* in its group's lists */
 	struct mlx5_group *group;
 	struct mlx5_queue *next_backlog, *next_idle, *next_short;
-	bool in_backlog, in_idle, in_short;
+	bool in_backlog, in_idle, in_short, in_group;
 	struct failure failure;
 	/* control path */
 	struct queue_ops ops;
@@ -207,6 +208,7 @@ void vbn__sq_ops(struct queue_ops *ops, bool inlining);
 void vbn__sq_rdma_ops(struct queue_ops *ops);
 void vbn__sq_peer_ops(struct queue_ops *ops, bool inlining);
 void vbn__sq_inline_ops(struct queue_ops *ops, enum vbn_transport transport);
+void vbn__sq_whole_ops(struct queue_ops *ops, bool datagrams, bool reads);
 void vbn__rq_ops(struct queue_ops *ops, bool datagrams, bool prefetch);
 int vbn__ring_each_ops(struct mlx5_queue *mq);
 void vbn__failed_ops(struct mlx5_queue *mq);

@@ -63,6 +63,11 @@ static void technique_modes(const struct mlx5_queue *mq, struct mode_report *rep
 	vbn__mode_add(report, "doorbell", vbn__mode_switch(conf->doorbell_burst),
 		conf->doorbell_burst == VBN_OFF ? "one a message, no lock" : "one a flush, no lock",
 		"a 64-bit store to the queue's register");
+	vbn__mode_add(report, "templates", vbn__mode_switch(conf->templates),
+		on_off(conf->templates != VBN_OFF), "%s",
+		conf->templates == VBN_OFF
+			? "each WQE is worked out by itself"
+			: "of a plain buf's WQE only what differs is worked out");
 	vbn__mode_add(report, "blueflame", vbn__mode_switch(conf->blueflame), on_off(mq->blueflame),
 		"%s",
 		mq->blueflame ? "a lone WQE of 64 bytes goes with its doorbell"

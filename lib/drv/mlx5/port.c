@@ -57,7 +57,7 @@ static int open_port(const char *name, int port_number, const struct vbn_port_co
 		return -ENOMEM;
 	ret = vbn__rdma_open(
 		port, &vbn__driver_mlx5, name, port_number, conf, accepts, open_device);
-	port->uses_cq = vbn__mlx5_uses_cq;
+	port->cq_failed = vbn__mlx5_cq_failed;
 	if (!ret)
 		ret = check_device(port);
 	if (ret) {

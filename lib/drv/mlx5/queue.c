@@ -8,28 +8,33 @@
 
 /* ---- create: on the control thread ---- */
 
-static void give_back(struct shared_cq *shared, uint32_t n)
-{
-	if (shared)
-		shared->reserved -= n;
-}
-
 static void destroy_objects(struct mlx5_queue *mq)
 {
 	if (mq->qp)
 		ibv_destroy_qp(mq->qp);
+	if (mq->in_group)
+		vbn__group_forget(mq->group, mq);
 	vbn__cq_destroy(&mq->own_recv_cq);
 	vbn__cq_destroy(&mq->own_send_cq);
-	give_back(mq->shared_send, mq->reserved_send);
-	give_back(mq->shared_recv, mq->reserved_recv);
+	if (mq->shared_send)
+		vbn__group_release(mq->group, mq->shared_send, mq->reserved_send);
+	if (mq->shared_recv)
+		vbn__group_release(mq->group, mq->shared_recv, mq->reserved_recv);
 	mq->qp = NULL;
 	mq->shared_send = mq->shared_recv = NULL;
 }
 
-static void free_memory(struct mlx5_queue *mq)
+static void free_slots(struct mlx5_queue *mq)
 {
 	free(mq->sq.slots);
 	free(mq->own_rq.slots);
+	mq->sq.slots = NULL;
+	mq->own_rq.slots = NULL;
+}
+
+static void free_memory(struct mlx5_queue *mq)
+{
+	free_slots(mq);
 	free(mq->burst_ops);
 	free(mq);
 }
@@ -158,7 +163,7 @@ void vbn__mlx5_queue_address(const struct vbn_queue *queue, struct vbn_address *
 {
 	const struct mlx5_queue *mq = container_of(queue, const struct mlx5_queue, queue);
 
-	vbn__rdma_address(rdma_port(queue->port), &queue->conf, mq->qp->qp_num, mq->psn, address);
+	vbn__rdma_address(rdma_port(queue->port), &queue->conf, queue->number, mq->psn, address);
 }
 
 /* ---- connect ---- */
@@ -188,6 +193,7 @@ static int ops_fill(struct mlx5_queue *mq)
 {
 	const struct vbn_queue_conf *conf = &mq->queue.conf;
 	const bool inlining = mq->sq.inline_size != 0, datagrams = conf->transport == VBN_UD;
+	const bool reads = conf->transport == VBN_RC && rdma_reads(conf, &mq->peer);
 	struct queue_ops *ops = &mq->ops;
 
 	*ops = vbn__lacking_ops;
@@ -196,8 +202,10 @@ static int ops_fill(struct mlx5_queue *mq)
 	else
 		vbn__sq_ops(ops, inlining);
 	vbn__sq_inline_ops(ops, conf->transport);
-	if (conf->transport == VBN_RC && rdma_reads(conf, &mq->peer))
+	if (reads)
 		vbn__sq_rdma_ops(ops);
+	if (conf->templates == VBN_OFF)
+		vbn__sq_whole_ops(ops, datagrams, reads);
 	if (mq->queue.grouped)
 		vbn__group_ops(ops);
 	else if (mq->own_recv_cq.session)
@@ -251,32 +259,74 @@ static void indices_reset(struct mlx5_queue *mq)
 	mq->failure = (struct failure){0};
 }
 
+/* A queue pair cannot be given another CQ: with a CQ that has failed all goes and comes again, and
+ * so the queue has another number. What its rings had has been given back. */
+static int make_anew(struct rdma_port *port, struct mlx5_queue *mq)
+{
+	const struct vbn_queue_conf *conf = &mq->queue.conf;
+	int ret;
+
+	if (conf->srq && container_of(conf->srq, struct mlx5_srq, srq)->cq->lost)
+		return fail(EIO,
+			"queue %s/%u cannot be reset: the completion queue of its srq has failed, and with it went which of the shared receives were used; destroy the srq's queues and the srq, and make them anew",
+			port->port.info.name, mq->queue.number);
+	destroy_objects(mq);
+	free_slots(mq);
+	mq->sq = (struct sq){0};
+	mq->own_rq = (struct rq){0};
+	/* What a queue is that could not be made. */
+	mq->queue.ops = &vbn__refusing_ops;
+	mq->failure = (struct failure){
+		.status = VBN_CQ_ERROR, .reported = true, .silent = true, .cq_lost = true};
+	ret = objects_create(port, mq, conf);
+	if (ret)
+		destroy_objects(mq);
+	else
+		mq->failure = (struct failure){0};
+	return ret;
+}
+
+static int reset_in_place(struct rdma_port *port, struct mlx5_queue *mq)
+{
+	int ret = vbn__rdma_qp_move(port, mq->qp, IBV_QPS_RESET);
+
+	if (ret)
+		return ret;
+	indices_reset(mq);
+	return vbn__rdma_qp_init(port, mq->qp, &mq->queue.conf);
+}
+
 int vbn__mlx5_queue_reset(struct vbn_queue *queue)
 {
 	struct mlx5_queue *mq = mlx5_queue(queue);
 	struct rdma_port *port = rdma_port(queue->port);
-	int ret;
+	int ret = mq->failure.cq_lost ? make_anew(port, mq) : reset_in_place(port, mq);
 
-	if (mq->failure.cq_lost)
-		return fail(EIO,
-			"queue %s/%u cannot be reset: a completion queue of it has failed; destroy it and make another",
-			queue->port->info.name, queue->number);
-	ret = vbn__rdma_qp_move(port, mq->qp, IBV_QPS_RESET);
 	if (ret)
 		return ret;
-	indices_reset(mq);
 	mq->psn = vbn__rdma_random_psn();
 	__atomic_store_n(&queue->news, 0, __ATOMIC_RELAXED);
-	return vbn__rdma_qp_init(port, mq->qp, &queue->conf);
+	__atomic_store_n(&queue->cause, 0, __ATOMIC_RELAXED);
+	return 0;
 }
 
 /* ---- stop and free ---- */
 
-bool vbn__mlx5_uses_cq(const struct vbn_queue *queue, const struct ibv_cq *cq)
+static void note_lost(struct shared_cq *shared, const struct ibv_cq *cq)
 {
-	const struct mlx5_queue *mq = container_of(queue, const struct mlx5_queue, queue);
+	if (shared && shared->cq.ibv == cq)
+		shared->lost = true;
+}
 
-	return mq->send_cq->ibv == cq || mq->recv_cq->ibv == cq;
+bool vbn__mlx5_cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq)
+{
+	struct mlx5_queue *mq = mlx5_queue(queue);
+
+	note_lost(mq->shared_send, cq);
+	note_lost(mq->shared_recv, cq);
+	if (queue->conf.srq)
+		note_lost(container_of(queue->conf.srq, struct mlx5_srq, srq)->cq, cq);
+	return mq->qp && (mq->send_cq->ibv == cq || mq->recv_cq->ibv == cq);
 }
 
 void vbn__mlx5_queue_stop(struct vbn_queue *queue)
@@ -297,8 +347,6 @@ void vbn__mlx5_queue_free(struct vbn_queue *queue)
 	struct sq *sq = &mq->sq;
 	struct rq *rq = &mq->own_rq;
 
-	if (queue->grouped)
-		vbn__group_forget(mq->group, mq);
 	vbn__control_call(-1, put_call, mq->group);
 	for (; sq->tail != sq->head; sq->tail++) {
 		uintptr_t slot = sq->slots[sq->tail & sq->mask];

@@ -17,7 +17,7 @@ int vbn__mlx5_queue_reset(struct vbn_queue *queue);
 void vbn__mlx5_queue_stop(struct vbn_queue *queue);
 void vbn__mlx5_queue_free(struct vbn_queue *queue);
 void vbn__mlx5_queue_modes(const struct vbn_queue *queue, struct mode_report *report);
-bool vbn__mlx5_uses_cq(const struct vbn_queue *queue, const struct ibv_cq *cq);
+bool vbn__mlx5_cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq);
 
 int vbn__mlx5_srq_create(struct vbn_port *port, struct queue_list *list,
 	const struct vbn_srq_conf *conf, struct vbn_srq **srq);

@@ -97,7 +97,7 @@ destroy:
 	if (srq->ibv)
 		ibv_destroy_srq(srq->ibv);
 	if (srq->cq)
-		srq->cq->reserved -= 2 * conf->depth;
+		vbn__group_release(srq->group, srq->cq, 2 * conf->depth);
 	vbn__group_put(srq->group);
 free_srq:
 	free(srq->rq.slots);
@@ -139,7 +139,7 @@ void vbn__mlx5_srq_stop(struct vbn_srq *base)
 	}
 	forget_free(&srq->rq);
 	ibv_destroy_srq(srq->ibv);
-	srq->cq->reserved -= 2u * srq->rq.depth;
+	vbn__group_release(srq->group, srq->cq, 2u * srq->rq.depth);
 	vbn__group_put(srq->group);
 }
 

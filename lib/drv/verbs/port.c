@@ -27,7 +27,7 @@ static void close_port(struct vbn_port *port)
 	free(rdma_port(port));
 }
 
-static bool uses_cq(const struct vbn_queue *queue, const struct ibv_cq *cq)
+static bool cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq)
 {
 	const struct verbs_queue *vq = verbs_queue(queue);
 
@@ -42,7 +42,7 @@ static int open_port(const char *name, int port_number, const struct vbn_port_co
 
 	if (!port)
 		return -ENOMEM;
-	port->uses_cq = uses_cq;
+	port->cq_failed = cq_failed;
 	ret = vbn__rdma_open(
 		port, &vbn__driver_verbs, name, port_number, conf, accepts, ibv_open_device);
 	if (ret) {

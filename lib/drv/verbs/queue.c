@@ -190,6 +190,7 @@ static int check_conf(struct rdma_port *port, const struct vbn_queue_conf *conf)
 		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
 		{"cqe_compression", conf->cqe_compression == VBN_ON},
 		{"prefetch", conf->prefetch == VBN_ON},
+		{"templates", conf->templates == VBN_ON},
 		{"cqe_size", conf->cqe_size != 0},
 	};
 
