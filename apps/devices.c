@@ -16,7 +16,7 @@ static const struct command command = {
 	.name = "devices",
 	.usage = "[options]",
 	.summary =
-		"Lists the RDMA ports of this machine: driver, NUMA node, state, speed, path MTU, GIDs, what they can.",
+		"Lists the ports of this machine, RDMA devices' and the same-host one: driver, NUMA node, state, speed, path MTU, GIDs, what they can.",
 	.more = "examples:\n"
 		"  verbena devices\n"
 		"  verbena vhca --devices 2 -- verbena devices\n"
@@ -36,6 +36,7 @@ static const char *link_name(enum vbn_link link)
 	switch (link) {
 	case VBN_LINK_ETHERNET: return "ethernet";
 	case VBN_LINK_INFINIBAND: return "infiniband";
+	case VBN_LINK_HOST: return "host";
 	default: return "unknown";
 	}
 }
@@ -139,9 +140,17 @@ static void print_ports(const struct vbn_port_info *infos, int n)
 		print_port(&infos[i]);
 }
 
+static bool has_network(const struct vbn_port_info *infos, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (infos[i].link != VBN_LINK_HOST)
+			return true;
+	return false;
+}
+
 static int report(const struct vbn_port_info *infos, int n, struct sink *sink)
 {
-	if (!n)
+	if (!has_network(infos, n))
 		say("there is no RDMA device on this machine: to have an emulated one, run verbena vhca -- verbena "
 		    "devices, or give msgrate --device vhca");
 	if (n && sink->file != stdout)

@@ -66,9 +66,26 @@ static int check_address_space(void)
 	return 0;
 }
 
+/* Same-host memory is no network, so nobody gets it unasked. */
+static bool is_network(const struct vbn_port_info *info)
+{
+	return info->link != VBN_LINK_HOST;
+}
+
 static bool usable(const struct vbn_port_info *info)
 {
-	return info->up && *info->driver;
+	return info->up && *info->driver && is_network(info);
+}
+
+/* Takes those that are no network out of the list: how many are left. */
+static int only_networks(struct vbn_port_info *infos, int n)
+{
+	int kept = 0;
+
+	for (int i = 0; i < n; i++)
+		if (is_network(&infos[i]))
+			infos[kept++] = infos[i];
+	return kept;
 }
 
 /* The fastest of those that are up; the first of equals. NULL: none is. */
@@ -117,6 +134,7 @@ static int choose(struct run *run, char *name, size_t size)
 	int n = infos ? vbn_port_list(infos, MAX_PORTS) : -ENOMEM, status = 0;
 
 	n = n > MAX_PORTS ? MAX_PORTS : n < 0 ? 0 : n;
+	n = only_networks(infos, n);
 	best = best_port(infos, n);
 	if (best) {
 		note_chosen(run, best, n);

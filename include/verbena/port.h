@@ -27,7 +27,7 @@ struct vbn_port_conf {
 	enum vbn_switch relaxed_ordering;
 };
 
-enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND };
+enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND, VBN_LINK_HOST };
 
 struct vbn_port_info {
 	char name[64];   /* as a user would name it: "mlx5_0" */

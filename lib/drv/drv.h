@@ -213,6 +213,10 @@ struct address {
 
 struct driver {
 	const char *name;
+	bool by_name; /* its ports are those that carry its name, "shm" or "shm:NAME", and no others */
+	/* Peers' accesses to exports are carried out by workers, in their iterations: who ends an
+	 * export waits until none is at it. */
+	bool serves_exports;
 	/* Lists the ports this driver can open: at most n of them are written; how many there are,
 	 * or -errno. */
 	int (*list)(struct vbn_port_info *infos, int n);

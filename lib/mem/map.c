@@ -338,7 +338,7 @@ static void report_pages(struct mapping *map, const struct pages *pages)
 
 static int open_memfd(struct mapping *map, const struct pages *pages, char *why, size_t why_size)
 {
-	unsigned int flags = MFD_CLOEXEC;
+	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
 	int code;
 
 	if (is_hugetlb(map->pages))
@@ -349,7 +349,9 @@ static int open_memfd(struct mapping *map, const struct pages *pages, char *why,
 		snprintf(why, why_size, "memfd_create: %s", strerror(code));
 		return -code;
 	}
-	if (!ftruncate(map->memfd, (off_t)map->size))
+	/* Its size is for good, so that nobody who has it makes an access of ours a SIGBUS. */
+	if (!ftruncate(map->memfd, (off_t)map->size) &&
+		!fcntl(map->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return 0;
 	code = errno;
 	snprintf(why, why_size, "a memfd of that size: %s", strerror(code));

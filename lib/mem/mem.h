@@ -249,6 +249,7 @@ void vbn__zone_not_on_destroy(void (*fn)(struct vbn_zone *zone, void *arg), void
 
 /* What zones are made of, where it can be had, if their conf says VBN_PAGES_AUTO: --vbn-page-size. */
 void vbn__zone_default_pages(enum vbn_pages pages);
+enum vbn_pages vbn__zone_pages(void);
 
 #ifdef VBN_DEBUG_BUFS
 /* Poisons all bufs of a new pool and makes its history. 0 or -ENOMEM. */

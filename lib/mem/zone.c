@@ -34,6 +34,16 @@ void vbn__zone_default_pages(enum vbn_pages pages)
 	pthread_mutex_unlock(&lock);
 }
 
+enum vbn_pages vbn__zone_pages(void)
+{
+	enum vbn_pages pages;
+
+	pthread_mutex_lock(&lock);
+	pages = default_pages;
+	pthread_mutex_unlock(&lock);
+	return pages;
+}
+
 /* A zone's own conf insists, what holds for all of them is a preference. */
 static void ask_pages(const struct vbn_zone_conf *conf, struct map_request *request)
 {
@@ -41,9 +51,7 @@ static void ask_pages(const struct vbn_zone_conf *conf, struct map_request *requ
 	if (conf->pages != VBN_PAGES_AUTO)
 		return;
 	request->preferred = true;
-	pthread_mutex_lock(&lock);
-	request->pages = default_pages;
-	pthread_mutex_unlock(&lock);
+	request->pages = vbn__zone_pages();
 }
 
 /* ---- hooks ---- */

@@ -2,6 +2,7 @@
 
 #include "port/port.h"
 
-extern const struct driver vbn__driver_mlx5, vbn__driver_verbs;
+extern const struct driver vbn__driver_mlx5, vbn__driver_verbs, vbn__driver_shm;
 
-const struct driver *const vbn__drivers[] = {&vbn__driver_mlx5, &vbn__driver_verbs, NULL};
+const struct driver *const vbn__drivers[] = {
+	&vbn__driver_mlx5, &vbn__driver_verbs, &vbn__driver_shm, NULL};

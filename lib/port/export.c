@@ -1,6 +1,7 @@
 /* export.c - memory for peers, registered apart from every pool */
 
 #include "port/port.h"
+#include "run/rcu.h"
 
 #include <stdlib.h>
 
@@ -97,6 +98,8 @@ VBN_API void vbn_export_destroy(struct vbn_export *exported)
 	if (!exported)
 		return;
 	vbn__control_call(-1, unregister_call, exported);
+	if (exported->port->driver->serves_exports && exported->port->n_queues)
+		vbn__rcu_wait();
 	if (exported->mapped)
 		vbn__unmap(exported->addr, exported->mapped);
 	free(exported);

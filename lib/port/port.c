@@ -44,6 +44,9 @@ static int parse_name(const char *name, struct port_name *parsed)
 			device = colon + 1;
 		}
 	}
+	for (int i = 0; !parsed->driver && vbn__drivers[i]; i++)
+		if (vbn__drivers[i]->by_name && !strcmp(name, vbn__drivers[i]->name))
+			parsed->driver = vbn__drivers[i];
 	colon = strchr(device, ':');
 	length = colon ? (size_t)(colon - device) : strlen(device);
 	if (!length || length >= sizeof(parsed->device))
@@ -124,7 +127,8 @@ static int open_call(void *arg)
 	int ret = -ENODEV;
 
 	for (int i = 0; vbn__drivers[i]; i++) {
-		if (args->name->driver && args->name->driver != vbn__drivers[i])
+		if (args->name->driver ? args->name->driver != vbn__drivers[i]
+				       : vbn__drivers[i]->by_name)
 			continue;
 		ret = vbn__drivers[i]->open(
 			args->name->device, args->name->number, args->conf, &args->port);
@@ -265,7 +269,9 @@ static int gids_call(void *arg)
 {
 	struct gids_args *args = arg;
 
-	return vbn__drivers[0]->gids(args->name->device, args->name->number, args->gids, args->n);
+	const struct driver *driver = args->name->driver ? args->name->driver : vbn__drivers[0];
+
+	return driver->gids(args->name->device, args->name->number, args->gids, args->n);
 }
 
 VBN_API int vbn_port_gids(const char *name, char (*gids)[80], int n)

@@ -1,6 +1,6 @@
 /* sq_inline.c - one message of bytes that are copied into the WQE: no buf, no memory key */
 
-#include "drv/mlx5/sq_copy.h"
+#include "base/copy.h"
 #include "drv/mlx5/sq_stage.h"
 
 /* copy_few() over the ring's end. */

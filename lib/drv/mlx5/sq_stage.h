@@ -7,7 +7,7 @@
 #define VBN_MLX5_SQ_STAGE_H
 
 #include "drv/mlx5/sq.h"
-#include "drv/mlx5/sq_copy.h"
+#include "base/copy.h"
 
 enum {
 	K_IMM = 1 << 0,      /* carries immediate data */

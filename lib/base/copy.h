@@ -1,10 +1,10 @@
-/* sq_copy.h - the few bytes of an inline message, copied into its WQE */
-#ifndef VBN_MLX5_SQ_COPY_H
-#define VBN_MLX5_SQ_COPY_H
+/* copy.h - the few bytes of a small message, copied without a call */
+#ifndef VBN_COPY_H
+#define VBN_COPY_H
 
 #include "base/base.h"
 
-/* memcpy() for the few bytes of an inline message: no call, no byte past either end, and no loop up
+/* memcpy() for a few bytes: no call, no byte past either end, and no loop up
  * to 128. The first half and the last half, which overlap. */
 static force_inline void copy_few(uint8_t *to, const uint8_t *from, size_t len)
 {

@@ -1,0 +1,166 @@
+/* port.c - the shm driver's table, and its ports, which are names in this host */
+
+#include "drv/shm/shm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+static const struct counter_name counter_names[] = {
+	[SHM_ATTACHED] = {"attached", "queues that a peer has connected to"},
+	[SHM_REFUSED_PEERS] = {"refused", "processes that were refused: another user, or no sense"},
+	[SHM_LOST_PEERS] = {"lost_peers", "processes that were connected to and have gone"},
+	[SHM_FAULTS] = {"faults", "queues that failed because of what a peer wrote into its ring"},
+	[SHM_UNREAD] = {"unread", "messages that had come and were dropped with their queue"},
+};
+static_assert(ARRAY_SIZE(counter_names) == SHM_N_COUNTS, "each count has its name");
+
+static void fill_info(const char *name, struct vbn_port_info *info)
+{
+	*info = (struct vbn_port_info){.node = -1,
+		.port = 1,
+		.up = true,
+		.link = VBN_LINK_HOST,
+		.mtu = 4096,
+		.max_message = SHM_MAX_MESSAGE,
+		.max_queues = 1 << 20,
+		.max_depth = SHM_MAX_DEPTH,
+		.max_reads = SHM_MAX_READS};
+	if (strcmp(name, "shm") != 0)
+		snprintf(info->name, sizeof(info->name), "shm:%.40s", name);
+	else
+		strcpy(info->name, "shm");
+	strcpy(info->driver, "shm");
+	strcpy(info->capabilities, "rc uc send write read atomic");
+}
+
+static int list(struct vbn_port_info *infos, int n)
+{
+	if (n > 0)
+		fill_info("shm", infos);
+	return 1;
+}
+
+static void close_port(struct vbn_port *base)
+{
+	struct shm_port *port = shm_port(base);
+
+	vbn__counters_remove(&port->counters);
+	vbn__shm_unlisten(port);
+	free(port->exports);
+	free(port);
+}
+
+static int check_open(const char *name, int number, const struct vbn_port_conf *conf)
+{
+	if (number != 1)
+		return fail(ENXIO, "port shm:%s:%d does not exist: shm has one of each name", name,
+			number);
+	if (strlen(name) >= SHM_NAME)
+		return fail(EINVAL,
+			"port shm:%s cannot be opened: a name has %d letters at the most", name,
+			SHM_NAME - 1);
+	if (conf->gid_index.set || conf->mtu)
+		return fail(EINVAL,
+			"port shm cannot be opened: it has neither GIDs nor an MTU; leave gid_index and mtu unset");
+	return 0;
+}
+
+static int open_port(
+	const char *name, int number, const struct vbn_port_conf *conf, struct vbn_port **result)
+{
+	struct shm_port *port;
+	int ret = check_open(name, number, conf);
+
+	if (ret)
+		return ret;
+	port = calloc(1, sizeof(*port));
+	if (!port)
+		return -ENOMEM;
+	port->port.driver = &vbn__driver_shm;
+	port->port.mtu = 4096;
+	port->port.relaxed_asked = conf->relaxed_ordering;
+	fill_info(name, &port->port.info);
+	memcpy(port->name, name, strlen(name));
+	if (getrandom(&port->id, sizeof(port->id), 0) != sizeof(port->id)) {
+		free(port);
+		return fail(EIO, "port shm cannot be opened: the kernel gives no random bytes");
+	}
+	port->next_number = (uint32_t)port->id & 0xffff;
+	ret = vbn__shm_listen(port);
+	if (ret) {
+		free(port);
+		return ret;
+	}
+	port->counters = (struct counter_set){
+		.kind = "shm", .names = counter_names, .values = port->counts, .n = SHM_N_COUNTS};
+	snprintf(port->counters.object, sizeof(port->counters.object), "%.31s",
+		port->port.info.name);
+	vbn__counters_add(&port->counters);
+	*result = &port->port;
+	return 0;
+}
+
+static void modes(const struct vbn_port *port, struct mode_report *report)
+{
+	const char *users = getenv("VBN_SHM_UIDS");
+
+	vbn__mode_add(report, "relaxed_ordering", vbn__mode_switch(port->relaxed_asked), "off",
+		"messages are copied by the CPU, in order");
+	vbn__mode_add(report, "peers", "auto",
+		users && *users ? "this user and listed ones" : "this user",
+		"VBN_SHM_UIDS lists others: \"%.60s\"", users ? users : "");
+}
+
+static int no_gids(const char *name, int number, char (*gids)[80], int n)
+{
+	(void)name, (void)number, (void)gids, (void)n;
+	return 0;
+}
+
+/* Nothing of a zone is shared: messages are copied. */
+static int zone_register(
+	struct vbn_port *port, struct vbn_zone *zone, struct zone_registration *registration)
+{
+	*registration = (struct zone_registration){
+		.region = port, .generation = vbn__zone_generation(zone)};
+	return 0;
+}
+
+static void zone_unregister(struct vbn_port *port, struct zone_registration *registration)
+{
+	(void)port;
+	registration->region = NULL;
+}
+
+const struct driver vbn__driver_shm = {
+	.name = "shm",
+	.by_name = true,
+	.serves_exports = true,
+	.list = list,
+	.open = open_port,
+	.close = close_port,
+	.modes = modes,
+	.gids = no_gids,
+	.zone_register = zone_register,
+	.zone_unregister = zone_unregister,
+	.export_register = vbn__shm_export_register,
+	.export_unregister = vbn__shm_export_unregister,
+	.queue_create = vbn__shm_queue_create,
+	.queue_address = vbn__shm_queue_address,
+	.queue_fill = vbn__shm_queue_fill,
+	.queue_posted = vbn__shm_queue_posted,
+	.queue_connect = vbn__shm_queue_connect,
+	.queue_fail = vbn__shm_queue_fail,
+	.queue_quiet = vbn__shm_queue_quiet,
+	.queue_reset = vbn__shm_queue_reset,
+	.queue_news = vbn__shm_queue_news,
+	.queue_stop = vbn__shm_queue_stop,
+	.queue_free = vbn__shm_queue_free,
+	.queue_modes = vbn__shm_queue_modes,
+	.srq_create = vbn__shm_srq_create,
+	.srq_fill = vbn__shm_srq_fill,
+	.srq_stop = vbn__shm_srq_stop,
+	.srq_free = vbn__shm_srq_free,
+	.srq_posted = vbn__shm_srq_posted,
+};

@@ -1,0 +1,333 @@
+/* queue.c - a queue over shared memory: its segment and tables, connect, reset, free; modes */
+
+#include "drv/shm/shm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+	RING_PER_RECEIVE = 256, /* bytes of ring for each receive of the depth */
+	RING_DEFAULT_MAX = 256 << 10,
+	RING_SHARED = 64 << 10, /* of a queue that receives from an SRQ: they are many */
+};
+
+/* ---- create ---- */
+
+/* What only a NIC has cannot be insisted on. */
+static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *conf)
+{
+	const struct {
+		const char *name;
+		bool wanted;
+	} techniques[] = {
+		{"shared_cq = ON", conf->shared_cq == VBN_ON},
+		{"doorbell_burst = OFF", conf->doorbell_burst == VBN_OFF},
+		{"blueflame", conf->blueflame == VBN_ON},
+		{"own_uar", conf->own_uar == VBN_ON},
+		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
+		{"cqe_compression", conf->cqe_compression == VBN_ON},
+		{"cqe_size", conf->cqe_size != 0},
+		{"pace_kbit", conf->pace_kbit != 0},
+	};
+
+	if (conf->transport == VBN_UD)
+		return fail(ENOTSUP,
+			"queue cannot be created: port %s has no datagrams: take RC or UC",
+			port->info.name);
+	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
+		if (techniques[i].wanted)
+			return fail(ENOTSUP,
+				"queue cannot be created: port %s is shared memory, which has no %s: leave it to the library",
+				port->info.name, techniques[i].name);
+	return 0;
+}
+
+static uint32_t ring_size(const struct vbn_queue_conf *conf)
+{
+	if (conf->srq)
+		return RING_SHARED;
+	return (uint32_t)min(
+		max((uint64_t)conf->rx_depth * RING_PER_RECEIVE, (uint64_t)SHM_RING_MIN),
+		(uint64_t)RING_DEFAULT_MAX);
+}
+
+/* A new one each time, so that who has the old one disturbs nobody. */
+static int make_segment(struct shm_queue *sq, const struct vbn_queue_conf *conf)
+{
+	int ret = vbn__shm_segment_make(ring_size(conf), -1, &sq->in);
+
+	if (ret)
+		return ret;
+	if (getrandom(&sq->in->nonce, sizeof(sq->in->nonce), 0) != sizeof(sq->in->nonce))
+		return fail(EIO, "queue cannot be created: the kernel gives no random bytes");
+	sq->rx.ring = segment_ring(sq->in);
+	sq->rx.head = segment_head(sq->in);
+	sq->rx.mask = sq->in->ring_size - 1;
+	sq->rx.pos = sq->rx.told = sq->rx.burst = 0;
+	return 0;
+}
+
+static int make_tables(struct shm_queue *sq, const struct vbn_queue_conf *conf)
+{
+	const uint32_t n_pending = (uint32_t)pow2_ceil(max(conf->max_peer_reads.value, 1u));
+	struct shm_tx *tx = &sq->tx;
+	struct shm_rx *rx = &sq->rx;
+
+	tx->mask = conf->tx_depth - 1;
+	tx->pool = conf->tx_pool;
+	tx->plain = plain_word(conf->tx_pool);
+	tx->slots = calloc(conf->tx_depth, sizeof(*tx->slots));
+	tx->wqes = calloc(conf->tx_depth, sizeof(*tx->wqes));
+	rx->pending = calloc(n_pending, sizeof(*rx->pending));
+	rx->pending_mask = n_pending - 1;
+	rx->bufs = conf->srq ? vbn__shm_srq_bufs(conf->srq) : &rx->own;
+	rx->data_size = conf->rx_pool->data_size;
+	rx->own.pool = conf->rx_pool;
+	if (!conf->srq) {
+		rx->own.depth = conf->rx_depth;
+		rx->own.stack = calloc(conf->rx_depth, sizeof(struct vbn_buf *));
+	}
+	return tx->slots && tx->wqes && rx->pending && (conf->srq || rx->own.stack) ? 0 : -ENOMEM;
+}
+
+/* Accepts a half-made one; on the control thread. */
+static void free_memory(struct shm_queue *sq)
+{
+	vbn__shm_segment_put(sq->in);
+	vbn__shm_segment_put(sq->out);
+	free(sq->tx.slots);
+	free(sq->tx.wqes);
+	free(sq->rx.pending);
+	free(sq->rx.own.stack);
+	free(sq);
+}
+
+static uint32_t take_number(struct shm_port *port)
+{
+	for (;;) {
+		const struct vbn_queue *at;
+
+		port->next_number = (port->next_number + 1) & 0xffffff;
+		for (at = port->port.queues; at && at->number != port->next_number; at = at->next)
+			;
+		if (!at && port->next_number)
+			return port->next_number;
+	}
+}
+
+int vbn__shm_queue_create(struct vbn_port *port, struct queue_list *list,
+	const struct vbn_queue_conf *conf, struct vbn_queue **queue)
+{
+	struct shm_queue *sq;
+	int ret = check_conf(port, conf);
+
+	(void)list;
+	if (ret)
+		return ret;
+	sq = aligned_alloc(CACHE_LINE, round_up(sizeof(*sq), CACHE_LINE));
+	if (!sq)
+		return -ENOMEM;
+	memset(sq, 0, sizeof(*sq));
+	sq->queue.port = port;
+	sq->queue.number = take_number(shm_port(port));
+	ret = make_tables(sq, conf);
+	if (!ret)
+		ret = make_segment(sq, conf);
+	if (ret) {
+		free_memory(sq);
+		return ret;
+	}
+	*queue = &sq->queue;
+	return 0;
+}
+
+/* ---- connect ---- */
+
+/* Its socket and the segment's nonce are where a device has its GID. */
+void vbn__shm_queue_address(const struct vbn_queue *queue, struct vbn_address *wire)
+{
+	const struct shm_queue *sq = shm_queue(queue);
+	struct address address = {.transport = queue->conf.transport,
+		.link = VBN_LINK_HOST,
+		.mtu = queue->port->mtu,
+		.qpn = queue->number,
+		.reads = (uint8_t)queue->conf.max_reads.value,
+		.peer_reads = (uint8_t)queue->conf.max_peer_reads.value};
+
+	memcpy(address.gid, &shm_port(queue->port)->id, sizeof(uint64_t));
+	memcpy(address.gid + sizeof(uint64_t), &sq->in->nonce, sizeof(uint64_t));
+	vbn__address_pack(&address, wire);
+}
+
+int vbn__shm_queue_fill(struct vbn_queue *queue)
+{
+	struct shm_bufs *bufs = &shm_queue(queue)->rx.own;
+
+	if (!vbn__shm_bufs_fill(bufs))
+		return 0;
+	return fail(ENOMEM,
+		"queue %s/%u cannot post %u receives, but %u: pool \"%s\" has %u bufs left: make it larger",
+		queue->port->info.name, queue->number, bufs->depth, bufs->n, bufs->pool->name,
+		bufs->pool->n_free);
+}
+
+uint32_t vbn__shm_queue_posted(const struct vbn_queue *queue)
+{
+	return shm_queue(queue)->rx.own.n;
+}
+
+static void ops_fill(struct shm_queue *sq)
+{
+	const bool fetches = sq->queue.conf.transport == VBN_RC && sq->tx.max_fetches;
+
+	sq->ops = vbn__lacking_ops;
+	vbn__shm_tx_ops(&sq->ops, fetches);
+	vbn__shm_rx_ops(&sq->ops, sq->queue.conf.srq != NULL);
+	sq->queue.ops = &sq->ops;
+}
+
+int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	struct shm_tx *tx = &sq->tx;
+	struct shm_terms terms;
+	int ret = vbn__shm_attach(sq, peer, &sq->out, &terms, &sq->process);
+
+	if (ret)
+		return ret;
+	sq->peer = *peer;
+	tx->peer = segment_head(sq->out);
+	tx->ring = (struct ring_writer){.ring = segment_ring(sq->out),
+		.end = terms.ring_size,
+		.mask = terms.ring_size - 1,
+		.piece = ring_piece(terms.ring_size)};
+	tx->max_message = terms.max_message;
+	tx->longest = min(tx->ring.piece, terms.max_message);
+	tx->max_fetches = min(queue->conf.max_reads.value, (uint32_t)peer->peer_reads);
+	ops_fill(sq);
+	return 0;
+}
+
+/* ---- fail and reset ---- */
+
+int vbn__shm_queue_fail(struct vbn_queue *queue)
+{
+	store_release(&segment_head(shm_queue(queue)->in)->open, 0);
+	return 0;
+}
+
+bool vbn__shm_queue_quiet(const struct vbn_queue *queue)
+{
+	const struct shm_queue *sq = shm_queue(queue);
+
+	return sq->failure.reported && sq->tx.tail == sq->tx.head && !sq->rx.own.n;
+}
+
+void vbn__shm_queue_news(struct vbn_queue *queue, uint32_t news)
+{
+	struct shm_queue *sq = shm_queue(queue);
+
+	(void)news;
+	if (!queue->connected || queue->failed)
+		return;
+	vbn__shm_progress(sq); /* what the peer has said before */
+	if (load_once(&sq->gone))
+		vbn__shm_fail(sq, VBN_REMOTE_ABORTED,
+			"its process has ended: see why, and connect to the one that takes its place");
+	else
+		vbn__shm_fail(sq, VBN_FLUSHED, "the queue was reset at this end");
+}
+
+/* All its bufs have been given back: it is quiet, or was never connected. */
+int vbn__shm_queue_reset(struct vbn_queue *queue)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	struct shm_tx *tx = &sq->tx;
+
+	store_release(&segment_head(sq->in)->open, 0);
+	vbn__shm_segment_put(sq->in);
+	vbn__shm_segment_put(sq->out);
+	vbn__shm_detach(shm_port(queue->port), sq->process);
+	sq->in = sq->out = NULL;
+	sq->process = NULL;
+	tx->head = tx->put = tx->rung = tx->done = tx->tail = 0;
+	tx->n_wqes = tx->n_fetches = tx->fetch = 0;
+	sq->rx.pending_head = sq->rx.pending_tail = 0;
+	sq->rx.write_len = 0;
+	sq->failure = (struct shm_failure){0};
+	sq->gone = 0;
+	__atomic_store_n(&queue->news, 0, __ATOMIC_RELAXED);
+	return make_segment(sq, &queue->conf);
+}
+
+/* ---- end ---- */
+
+void vbn__shm_queue_stop(struct vbn_queue *queue)
+{
+	struct shm_queue *sq = shm_queue(queue);
+
+	if (sq->in)
+		store_release(&segment_head(sq->in)->open, 0);
+	vbn__shm_detach(shm_port(queue->port), sq->process);
+	sq->process = NULL;
+}
+
+static int free_call(void *arg)
+{
+	free_memory(arg);
+	return 0;
+}
+
+void vbn__shm_queue_free(struct vbn_queue *queue)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	struct shm_tx *tx = &sq->tx;
+
+	if (sq->in && queue->connected)
+		shm_count(shm_port(queue->port), SHM_UNREAD, vbn__shm_rx_unread(sq));
+	for (; tx->tail != tx->head; tx->tail++) {
+		struct shm_wqe *wqe = &tx->wqes[tx->tail & tx->mask];
+
+		if (tx->slots[tx->tail & tx->mask] != SLOT_WQE || !wqe->buf)
+			continue;
+		vbn__buf_debug_done(wqe->buf);
+		vbn_buf_free(&wqe->buf, 1);
+	}
+	if (sq->rx.part)
+		pool_push(sq->rx.bufs->pool, sq->rx.part);
+	vbn__shm_bufs_drop(&sq->rx.own);
+	vbn__control_call(-1, free_call, sq);
+}
+
+/* ---- modes ---- */
+
+void vbn__shm_queue_modes(const struct vbn_queue *queue, struct mode_report *report)
+{
+	const struct shm_queue *sq = shm_queue(queue);
+	const struct vbn_queue_conf *conf = &queue->conf, *asked = &queue->asked;
+
+	vbn__mode_add(report, "inline",
+		conf->inline_size.set ? vbn__mode_number(conf->inline_size.value, "B") : "auto",
+		"on", "every message is copied into the ring; vbn_send_inline() takes up to %d B",
+		SHM_MAX_INLINE);
+	vbn__mode_add(report, "tx_ring",
+		asked->tx_depth ? vbn__mode_number(asked->tx_depth, "") : "auto",
+		vbn__mode_number(sq->tx.mask + 1ull, "messages"), "%s",
+		sq->out ? "and as many bytes as the peer's ring takes" : "not connected yet");
+	vbn__mode_add(report, "rx_ring",
+		asked->rx_depth ? vbn__mode_number(asked->rx_depth, "") : "auto",
+		vbn__mode_number(sq->in ? sq->in->ring_size : 0, "B"),
+		"%u bufs of pool \"%s\" are kept for it, %s", sq->rx.bufs->depth,
+		sq->rx.bufs->pool->name, sq->rx.bufs->srq ? "shared with others" : "its own");
+	vbn__mode_add(report, "ring_pages", vbn__shm_pages_asked(), sq->in ? sq->in->pages : "none",
+		"%s", sq->in ? sq->in->why : "");
+	vbn__mode_add(report, "shared_cq", vbn__mode_switch(asked->shared_cq), "off",
+		"each queue is polled by itself");
+	vbn__mode_add(report, "doorbell", vbn__mode_switch(asked->doorbell_burst), "one a flush",
+		"one store shows a burst; the peer polls");
+	vbn__mode_add(report, "sleep", "auto", "off", "an idle peer polls; nothing wakes it");
+	vbn__mode_add(report, "one_sided", "auto", "by the peer's poll",
+		"writes, reads and atomics are carried out when their target polls its queue");
+}

@@ -1,0 +1,517 @@
+/* rx.c - what has arrived is copied into bufs and handed out; the rest is served */
+
+#include "base/copy.h"
+#include "drv/shm/shm.h"
+
+enum {
+	FEW = 128,    /* bytes that are copied without a call */
+	AHEAD = 4,    /* lines of a burst that are fetched before they are looked at */
+	OTHERS = 256, /* records that are no messages, at the most in one call */
+};
+
+/* What stands behind the header of a record of each kind. */
+static const uint8_t extra_of[SHM_N_KINDS] = {
+	[SHM_SEND_IMM] = sizeof(struct shm_imm),
+	[SHM_PART] = sizeof(struct shm_part),
+	[SHM_WRITE] = sizeof(struct shm_write),
+	[SHM_READ] = sizeof(struct shm_fetch),
+	[SHM_FETCH_ADD] = sizeof(struct shm_fetch),
+	[SHM_CMP_SWAP] = sizeof(struct shm_fetch),
+	[SHM_ANSWER] = sizeof(struct shm_answer),
+	[SHM_REFUSED] = sizeof(struct shm_refused),
+};
+
+/* ---- bufs ---- */
+
+struct vbn_buf *vbn__shm_buf(struct shm_bufs *bufs)
+{
+	struct vbn_buf *buf = pool_pop(bufs->pool);
+
+	return buf || !bufs->n ? buf : bufs->stack[--bufs->n];
+}
+
+uint32_t vbn__shm_bufs_fill(struct shm_bufs *bufs)
+{
+	const uint32_t wanted = bufs->depth - bufs->n, n = pool_ready(bufs->pool, wanted);
+
+	for (uint32_t i = 0; i < n; i++)
+		bufs->stack[bufs->n++] = pool_pop(bufs->pool);
+	return wanted - n;
+}
+
+void vbn__shm_bufs_drop(struct shm_bufs *bufs)
+{
+	while (bufs->n)
+		pool_push(bufs->pool, bufs->stack[--bufs->n]);
+}
+
+/* ---- one record of any kind ---- */
+
+enum found { FOUND_NOTHING, FOUND_MESSAGE, FOUND_OTHER };
+
+struct record {
+	uint64_t header;
+	uint32_t kind, len, size;
+	const uint8_t *extra, *data;
+};
+
+/* Takes the record at pos apart. False: it cannot be one. */
+static bool record_open(
+	const struct shm_rx *rx, uint64_t pos, uint64_t header, struct record *record)
+{
+	const uint32_t at = (uint32_t)pos & rx->mask, left = rx->mask + 1 - at;
+	const uint32_t kind = record_kind(header), len = record_len(header);
+	uint32_t extra;
+
+	*record = (struct record){.header = header, .kind = kind, .len = len};
+	if (kind < SHM_PAD || kind >= SHM_N_KINDS || len > rx->mask)
+		return false;
+	if (kind == SHM_PAD) {
+		record->size = left;
+		return len == left;
+	}
+	extra = extra_of[kind];
+	record->size = record_size(extra, len);
+	record->extra = rx->ring + at + SHM_WORD;
+	record->data = record->extra + extra;
+	return record->size <= left;
+}
+
+static void deliver(struct shm_queue *sq, struct vbn_buf *buf, uint32_t len, bool has_imm,
+	uint32_t imm, enum vbn_op op, uint32_t event_len, struct vbn_event *event)
+{
+	buf->len = len;
+	buf->mark = imm;
+	*event = (struct vbn_event){.queue = &sq->queue,
+		.buf = buf,
+		.len = event_len,
+		.imm = imm,
+		.op = (uint8_t)op,
+		.has_imm = has_imm};
+}
+
+static struct vbn_buf *start_buf(struct shm_queue *sq)
+{
+	struct shm_bufs *bufs = sq->rx.bufs;
+	struct vbn_buf *buf = vbn__shm_buf(bufs);
+
+	if (buf)
+		buf_start(bufs->pool, buf, pool_data(bufs->pool, buf), 0);
+	return buf;
+}
+
+static enum found too_long(struct shm_queue *sq, uint32_t len)
+{
+	vbn__shm_fail(sq, VBN_LOCAL_LENGTH,
+		"a message of %u bytes for a receive of %u (%s): is the message longer than its receive? make rx_pool's data_size larger",
+		len, sq->rx.data_size,
+		sq->rx.bufs->srq ? "a receive of the shared ring" : "a receive");
+	return FOUND_NOTHING;
+}
+
+static enum found take_whole(
+	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
+{
+	struct shm_imm imm = {0};
+	struct vbn_buf *buf;
+
+	if (record->len > sq->rx.data_size)
+		return too_long(sq, record->len);
+	buf = start_buf(sq);
+	if (!buf)
+		return FOUND_NOTHING;
+	if (record->kind == SHM_SEND_IMM)
+		memcpy(&imm, record->extra, sizeof(imm));
+	memcpy(buf->data, record->data, record->len);
+	deliver(sq, buf, record->len, record->kind == SHM_SEND_IMM, imm.imm, VBN_OP_RECV,
+		record->len, event);
+	return FOUND_MESSAGE;
+}
+
+/* The next piece of a message: it follows the one before, and they are as long as was said. */
+static enum found take_part(
+	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
+{
+	struct shm_rx *rx = &sq->rx;
+	struct shm_part part;
+	struct vbn_buf *buf;
+
+	memcpy(&part, record->extra, sizeof(part));
+	if (part.total > rx->data_size)
+		return too_long(sq, part.total);
+	if (!rx->part) {
+		rx->part = start_buf(sq);
+		rx->part_total = part.total;
+		rx->part_done = 0;
+	}
+	if (!rx->part)
+		return FOUND_NOTHING;
+	if (part.total != rx->part_total || part.offset != rx->part_done || !record->len ||
+		record->len > part.total - part.offset) {
+		vbn__shm_fault(sq, "sent pieces that make no message");
+		return FOUND_NOTHING;
+	}
+	buf = rx->part;
+	memcpy(buf->data + part.offset, record->data, record->len);
+	rx->part_done += record->len;
+	if (rx->part_done < part.total)
+		return FOUND_OTHER;
+	rx->part = NULL;
+	deliver(sq, buf, part.total, part.has_imm != 0, part.has_imm ? part.imm : 0, VBN_OP_RECV,
+		part.total, event);
+	return FOUND_MESSAGE;
+}
+
+static enum found take_other(
+	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
+{
+	switch (vbn__shm_serve(sq, record->kind, record->extra, record->len, event)) {
+	case SERVED: return FOUND_OTHER;
+	case SERVED_EVENT: return FOUND_MESSAGE;
+	case SERVED_FAULT:
+		if (!sq->queue.failed)
+			vbn__shm_fault(sq, "sent a record that makes no sense");
+		return FOUND_NOTHING;
+	default: return FOUND_NOTHING;
+	}
+}
+
+static bool is_message(uint32_t kind)
+{
+	return kind == SHM_SEND || kind == SHM_SEND_IMM || kind == SHM_PART;
+}
+
+/* The record at rx->pos, which moves behind it unless nothing came of it. */
+static enum found take_record(
+	struct shm_queue *sq, uint64_t header, bool messages, struct vbn_event *event)
+{
+	struct shm_rx *rx = &sq->rx;
+	struct record record;
+	enum found found = FOUND_OTHER;
+
+	if (!record_open(rx, rx->pos, header, &record)) {
+		vbn__shm_fault(sq, "sent what is no record");
+		return FOUND_NOTHING;
+	}
+	if (record_lines(header))
+		rx->burst = rx->pos + (uint64_t)record_lines(header) * CACHE_LINE;
+	if (!messages && is_message(record.kind))
+		return FOUND_NOTHING;
+	if (record.kind == SHM_SEND || record.kind == SHM_SEND_IMM)
+		found = take_whole(sq, &record, event);
+	else if (record.kind == SHM_PART)
+		found = take_part(sq, &record, event);
+	else if (record.kind != SHM_PAD && !(record.kind == SHM_WRITE && !messages))
+		found = take_other(sq, &record, event);
+	else if (record.kind == SHM_WRITE)
+		return FOUND_NOTHING; /* it may be an event */
+	if (found != FOUND_NOTHING)
+		rx->pos += record.size;
+	return found;
+}
+
+/* ---- bursts ---- */
+
+static force_inline void tell_taken(struct shm_rx *rx, uint64_t pos)
+{
+	rx->told = pos;
+	/* What was there has been read: the peer may write it again, and knows its writes done. */
+	store_release(&rx->head->taken, pos);
+}
+
+void vbn__shm_progress(struct shm_queue *sq)
+{
+	struct shm_rx *rx = &sq->rx;
+	struct vbn_event none;
+	uint64_t header;
+
+	for (int i = 0; i < OTHERS && !sq->queue.failed; i++) {
+		header = ring_look(rx->ring, rx->mask, rx->pos);
+		if (!header || take_record(sq, header, false, &none) == FOUND_NOTHING)
+			break;
+	}
+	if (rx->pos != rx->told && !sq->queue.failed)
+		tell_taken(rx, rx->pos);
+	if (!sq->queue.failed)
+		vbn__shm_follow(sq);
+}
+
+/* What is not a message in one record: 1, 0 where it is none, or -1 where nothing more can be had. */
+static noinline int take_rare(struct shm_queue *sq, uint64_t header, struct vbn_buf **buf,
+	struct vbn_event *event, uint32_t *bytes)
+{
+	struct vbn_event own;
+	enum found found = take_record(sq, header, true, event ? event : &own);
+
+	if (found != FOUND_MESSAGE)
+		return found == FOUND_OTHER ? 0 : -1;
+	*bytes = event ? event->len : own.len;
+	if (buf)
+		*buf = own.buf;
+	return 1;
+}
+
+/* Hands out up to n messages, as bufs or as events. */
+static force_inline int take(
+	struct shm_queue *sq, struct vbn_buf **bufs, struct vbn_event *events, int n)
+{
+	struct shm_rx *rx = &sq->rx;
+	struct vbn_pool *pool = rx->bufs->pool;
+	uint8_t *const ring = rx->ring;
+	const uint64_t word = len_and_word(pool, 0);
+	const uint32_t mask = rx->mask, longest = min(rx->data_size, mask);
+	const uint32_t data_at = (uint32_t)sizeof(struct vbn_buf) + pool->headroom;
+	struct vbn_buf *const *top = pool->stack + pool->n_free, *const *const bottom = pool->stack;
+	uint64_t pos = rx->pos, burst = rx->burst, bytes = 0;
+	int got = 0, others = OTHERS;
+
+	while (got < n) {
+		const uint64_t header = ring_look(ring, mask, pos);
+		const uint32_t len = record_len(header), at = (uint32_t)pos & mask;
+		const uint32_t size = record_size(0, len);
+		struct vbn_buf *buf;
+
+		if (likely(record_kind(header) == SHM_SEND && len <= longest &&
+			    at + size <= mask + 1 && top != bottom)) {
+			const uint8_t *from = ring + at + SHM_WORD;
+
+			if (header >> 48)
+				burst = pos + (header >> 48) * CACHE_LINE;
+			if (pos + AHEAD * CACHE_LINE < burst)
+				__builtin_prefetch(
+					ring + ((pos + AHEAD * CACHE_LINE + SHM_WORD) & mask));
+			buf = *--top;
+			vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
+			buf_set(buf, (uint8_t *)buf + data_at, word | len);
+			if (likely(len <= FEW))
+				copy_few((uint8_t *)buf + data_at, from, len);
+			else
+				memcpy((uint8_t *)buf + data_at, from, len);
+			if (events)
+				events[got] = (struct vbn_event){.queue = &sq->queue,
+					.buf = buf,
+					.len = len,
+					.op = VBN_OP_RECV};
+			else
+				bufs[got] = buf;
+			got++;
+			bytes += len;
+			pos += size;
+			if (unlikely(pos - rx->told > mask / 8))
+				tell_taken(rx, pos);
+			continue;
+		}
+		if (likely(!header))
+			break;
+		pool->n_free = (uint32_t)(top - bottom);
+		rx->pos = pos;
+		rx->burst = burst;
+		{
+			uint32_t more = 0;
+			int ret = take_rare(sq, header, bufs ? &bufs[got] : NULL,
+				events ? &events[got] : NULL, &more);
+
+			top = pool->stack + pool->n_free;
+			pos = rx->pos;
+			burst = rx->burst;
+			if (ret < 0 || !others--)
+				break;
+			got += ret;
+			bytes += more;
+		}
+	}
+	pool->n_free = (uint32_t)(top - bottom);
+	rx->pos = pos;
+	rx->burst = burst;
+	if (pos != rx->told)
+		tell_taken(rx, pos);
+	count_add(&sq->queue.stats.rx_messages, (uint64_t)got);
+	count_add(&sq->queue.stats.rx_bytes, bytes);
+	return got;
+}
+
+/* ---- what a connected queue does ---- */
+
+static force_inline bool nothing_to_do(const struct shm_queue *sq)
+{
+	const struct shm_rx *rx = &sq->rx;
+	const uint64_t header = ring_look(rx->ring, rx->mask, rx->pos);
+
+	/* A message that passes the line's end is then fetched in one go. */
+	__builtin_prefetch(rx->ring + ((rx->pos + CACHE_LINE) & rx->mask));
+	return !header && sq->tx.tail == sq->tx.head && rx->bufs->n == rx->bufs->depth &&
+		rx->pending_head == rx->pending_tail;
+}
+
+/* Behind a take: own operations go on. How many events. */
+static noinline int go_on(struct shm_queue *sq, uint32_t open, struct vbn_event *events, int n)
+{
+	struct vbn_queue *queue = &sq->queue;
+	struct shm_bufs *bufs = sq->rx.bufs;
+	int got = 0;
+
+	if (bufs->n != bufs->depth && bufs->srq)
+		got = vbn__shm_srq_refill(bufs, events, n);
+	else if (bufs->n != bufs->depth)
+		count_add(&queue->stats.rx_no_buf, vbn__shm_bufs_fill(bufs));
+	if (sq->rx.pending_head != sq->rx.pending_tail)
+		vbn__shm_serve_pending(sq);
+	if (sq->tx.put != sq->tx.head && sq->tx.rung == sq->tx.put)
+		vbn__shm_tx_go_on(sq);
+	if (unlikely(queue->failed))
+		return got;
+	vbn__shm_follow(sq);
+	if (unlikely(queue->failed))
+		return got;
+	got += vbn__shm_release(sq, sq->tx.done, VBN_OK, events + got, n - got);
+	if (unlikely(!open && (sq->tx.done != sq->tx.rung || sq->tx.put != sq->tx.head)))
+		vbn__shm_peer_closed(sq);
+	return got;
+}
+
+static force_inline bool has_more(const struct shm_queue *sq)
+{
+	return sq->tx.tail != sq->tx.head || sq->rx.bufs->n != sq->rx.bufs->depth ||
+		sq->rx.pending_head != sq->rx.pending_tail;
+}
+
+static noinline fast_path int poll_busy(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	const uint32_t open =
+		load_acquire(&sq->tx.peer->open); /* answers were sent before it went */
+	int got = 0;
+
+	if (likely(n > 0))
+		got = take(sq, NULL, events, n);
+	else
+		vbn__shm_progress(sq);
+	if (has_more(sq) && !queue->failed)
+		got += go_on(sq, open, events + got, n - got);
+	if (unlikely(queue->failed))
+		got += queue->ops->poll(queue, events + got, n - got); /* says so at once */
+	return got;
+}
+
+static fast_path int poll_events(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	return nothing_to_do(shm_queue(queue)) ? 0 : poll_busy(queue, events, n);
+}
+
+static noinline fast_path int recv_busy(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	const uint32_t open = load_acquire(&sq->tx.peer->open);
+	int got = take(sq, bufs, NULL, n);
+
+	if (has_more(sq) && !queue->failed)
+		go_on(sq, open, NULL, 0);
+	return got;
+}
+
+static fast_path int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	struct shm_queue *sq = shm_queue(queue);
+
+	if (!nothing_to_do(sq))
+		return recv_busy(queue, bufs, n);
+	if (unlikely(load_once(&sq->gone)))
+		vbn__shm_queue_news(queue, NEWS_QP);
+	return 0;
+}
+
+static int no_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	(void)queue, (void)bufs, (void)n;
+	return -EOPNOTSUPP;
+}
+
+void vbn__shm_rx_ops(struct queue_ops *ops, bool shared)
+{
+	ops->recv = shared ? no_recv : recv_bufs;
+	ops->poll = poll_events;
+}
+
+/* ---- a failed queue: messages that had come are still taken ---- */
+
+/* Behind the last record that is there now. */
+static uint64_t find_end(const struct shm_rx *rx)
+{
+	uint64_t pos = rx->pos, header;
+	struct record record;
+
+	while (pos - rx->pos <= rx->mask && (header = ring_look(rx->ring, rx->mask, pos)) &&
+		record_open(rx, pos, header, &record))
+		pos += record.size;
+	return pos;
+}
+
+void vbn__shm_rx_stop(struct shm_queue *sq, bool faulty)
+{
+	sq->rx.stop = faulty ? sq->rx.pos : find_end(&sq->rx);
+}
+
+/* Nothing but messages, and those as long as there are bufs for them. */
+static enum found take_message(struct shm_queue *sq, struct vbn_event *event)
+{
+	struct shm_rx *rx = &sq->rx;
+	const uint64_t header = ring_look(rx->ring, rx->mask, rx->pos);
+	struct record record;
+	enum found found = FOUND_OTHER;
+
+	if (!header || !record_open(rx, rx->pos, header, &record))
+		return FOUND_NOTHING;
+	if (record.kind == SHM_SEND || record.kind == SHM_SEND_IMM)
+		found = take_whole(sq, &record, event);
+	else if (record.kind == SHM_PART)
+		found = take_part(sq, &record, event);
+	if (found != FOUND_NOTHING)
+		rx->pos += record.size;
+	return found;
+}
+
+int vbn__shm_take_rest(struct shm_queue *sq, struct vbn_buf **bufs, struct vbn_event *events, int n)
+{
+	struct shm_rx *rx = &sq->rx;
+	uint64_t bytes = 0;
+	int got = 0;
+
+	while (got < n && (int64_t)(rx->stop - rx->pos) > 0) {
+		struct vbn_event event;
+		enum found found = take_message(sq, &event);
+
+		if (found == FOUND_NOTHING)
+			break;
+		if (found == FOUND_OTHER)
+			continue;
+		bytes += event.len;
+		if (events)
+			events[got++] = event;
+		else
+			bufs[got++] = event.buf;
+	}
+	count_add(&sq->queue.stats.rx_messages, (uint64_t)got);
+	count_add(&sq->queue.stats.rx_bytes, bytes);
+	return got;
+}
+
+uint32_t vbn__shm_rx_unread(const struct shm_queue *sq)
+{
+	const struct shm_rx *rx = &sq->rx;
+	const uint64_t end = sq->queue.failed ? rx->stop : find_end(rx);
+	uint64_t pos = rx->pos, header;
+	struct record record;
+	uint32_t n = 0;
+
+	while ((int64_t)(end - pos) > 0 && (header = ring_look(rx->ring, rx->mask, pos)) &&
+		record_open(rx, pos, header, &record)) {
+		struct shm_part part = {.total = 1};
+
+		if (record.kind == SHM_PART)
+			memcpy(&part, record.extra, sizeof(part));
+		n += record.kind == SHM_SEND || record.kind == SHM_SEND_IMM ||
+			(record.kind == SHM_PART && part.offset + record.len == part.total);
+		pos += record.size;
+	}
+	return n;
+}

@@ -1,0 +1,594 @@
+/* tx.c - sends copied into the peer's ring and shown by one store a burst; what finds no room, or is
+ * not over with the copy, waits in a table */
+
+#include "base/copy.h"
+#include "drv/shm/shm.h"
+
+/* What the operations of one call have in common; arrays are NULL where there is none. */
+struct operation {
+	enum shm_kind kind;
+	enum vbn_op op;
+	const struct vbn_remote *remotes;
+	const uint32_t *imms;
+	const struct vbn_atomic *atomics;
+};
+
+enum { FEW = 128 }; /* bytes that are copied without a call */
+
+static force_inline bool is_fetch(enum shm_kind kind)
+{
+	return kind == SHM_READ || kind == SHM_FETCH_ADD || kind == SHM_CMP_SWAP;
+}
+
+static force_inline uint32_t slots_free(const struct shm_tx *tx)
+{
+	return tx->mask + 1 - (tx->head - tx->tail);
+}
+
+/* ---- room and publishing ---- */
+
+fast_path uint8_t *vbn__shm_room(struct shm_queue *sq, uint32_t size)
+{
+	struct ring_writer *w = &sq->tx.ring;
+	uint8_t *at = ring_room(w, size);
+
+	if (likely(at))
+		return at;
+	if (unlikely(!ring_refresh(w, sq->tx.peer))) {
+		vbn__shm_fault(sq, "says that it has taken what was never sent");
+		return NULL;
+	}
+	return ring_pad(w, size) ? ring_room(w, size) : NULL;
+}
+
+fast_path bool vbn__shm_publish(struct shm_queue *sq)
+{
+	struct shm_tx *tx = &sq->tx;
+
+	if (unlikely(!load_once(&tx->peer->open))) {
+		vbn__shm_peer_closed(sq);
+		return false;
+	}
+	ring_publish(&tx->ring);
+	tx->rung = tx->put;
+	count_add(&sq->queue.stats.tx_doorbells, 1);
+	if (likely(!tx->n_wqes)) {
+		count_add(&sq->queue.stats.tx_done, tx->rung - tx->tail);
+		tx->tail = tx->done = tx->rung;
+	}
+	return true;
+}
+
+/* ---- operations that wait ---- */
+
+/* `len` bytes of a chain, from `skip` on. */
+static void chain_copy(uint8_t *to, const struct vbn_buf *buf, uint32_t skip, uint32_t len)
+{
+	while (len) {
+		const uint32_t here = buf->len > skip ? min(buf->len - skip, len) : 0;
+
+		if (here)
+			memcpy(to, buf->data + skip, here);
+		to += here;
+		len -= here;
+		skip -= min(skip, buf->len);
+		buf = buf->next;
+	}
+}
+
+/* The peer's receives are shorter: its end is told, so that it fails, too. */
+static void too_long(struct shm_queue *sq, uint32_t index, uint32_t total)
+{
+	const uint32_t size = record_size(sizeof(struct shm_part), 0);
+	uint8_t *at = vbn__shm_room(sq, size);
+	struct shm_part part = {.total = total};
+
+	if (at) {
+		memcpy(at + SHM_WORD, &part, sizeof(part));
+		ring_put(&sq->tx.ring, size, record_header(SHM_PART, 0));
+		if (!vbn__shm_publish(sq))
+			return;
+	}
+	vbn__shm_fail_op(sq, VBN_REMOTE_INVALID, index, "the message is longer than its receive");
+}
+
+/* One record with up to a piece of the operation. False: there is no room. */
+static bool put_piece(struct shm_queue *sq, struct shm_wqe *wqe, enum shm_kind kind,
+	const void *extra, uint32_t extra_size, uint32_t len)
+{
+	const uint32_t size = record_size(extra_size, len);
+	uint8_t *at = vbn__shm_room(sq, size);
+
+	if (!at)
+		return false;
+	memcpy(at + SHM_WORD, extra, extra_size);
+	if (len)
+		chain_copy(at + SHM_WORD + extra_size, wqe->buf, wqe->done, len);
+	ring_put(&sq->tx.ring, size, record_header(kind, len));
+	wqe->done += len;
+	return true;
+}
+
+static bool put_send(struct shm_queue *sq, struct shm_wqe *wqe)
+{
+	const struct shm_imm imm = {.imm = wqe->imm};
+
+	if (wqe->len <= sq->tx.longest)
+		return put_piece(sq, wqe, wqe->has_imm ? SHM_SEND_IMM : SHM_SEND, &imm,
+			wqe->has_imm ? sizeof(imm) : 0, wqe->len);
+	if (wqe->len > sq->tx.max_message) {
+		too_long(sq, sq->tx.put, wqe->len);
+		return false;
+	}
+	while (wqe->done < wqe->len) {
+		const struct shm_part part = {.total = wqe->len,
+			.offset = wqe->done,
+			.imm = wqe->imm,
+			.has_imm = wqe->has_imm};
+		const uint32_t len = min(wqe->len - wqe->done, sq->tx.ring.piece);
+
+		if (!put_piece(sq, wqe, SHM_PART, &part, sizeof(part), len))
+			return false;
+	}
+	return true;
+}
+
+static bool put_write(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
+{
+	do {
+		const uint32_t len = min(wqe->len - wqe->done, sq->tx.ring.piece);
+		const bool last = wqe->done + len == wqe->len;
+		const struct shm_write write = {.addr = wqe->addr + wqe->done,
+			.rkey = wqe->rkey,
+			.index = index,
+			.imm = wqe->imm,
+			.flags = last ? SHM_LAST | (wqe->has_imm ? SHM_HAS_IMM : 0) : 0};
+
+		if (!put_piece(sq, wqe, SHM_WRITE, &write, sizeof(write), len))
+			return false;
+	} while (wqe->done < wqe->len);
+	return true;
+}
+
+static bool put_fetch(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
+{
+	const struct shm_fetch fetch = {.addr = wqe->addr,
+		.rkey = wqe->rkey,
+		.index = index,
+		.len = wqe->len,
+		.value = wqe->value,
+		.compare = wqe->compare};
+
+	if (sq->tx.n_fetches == sq->tx.max_fetches)
+		return false;
+	if (!put_piece(sq, wqe, (enum shm_kind)wqe->kind, &fetch, sizeof(fetch), 0))
+		return false;
+	sq->tx.n_fetches++;
+	return true;
+}
+
+/* What is copied and has no event is the pool's again. */
+static void let_go(struct shm_wqe *wqe)
+{
+	if (wqe->returns || !wqe->buf)
+		return;
+	vbn__buf_debug_done(wqe->buf);
+	vbn_buf_free(&wqe->buf, 1);
+	wqe->buf = NULL;
+}
+
+/* Moves what waits into the ring, as far as there is room. */
+static void put_waiting(struct shm_queue *sq)
+{
+	struct shm_tx *tx = &sq->tx;
+
+	for (; tx->put != tx->head; tx->put++) {
+		struct shm_wqe *wqe = &tx->wqes[tx->put & tx->mask];
+		bool put;
+
+		if (wqe->kind == SHM_SEND)
+			put = put_send(sq, wqe);
+		else if (wqe->kind == SHM_WRITE)
+			put = put_write(sq, wqe, tx->put);
+		else
+			put = put_fetch(sq, wqe, tx->put);
+		if (!put || sq->queue.failed)
+			return;
+		wqe->put = true;
+		wqe->end = tx->ring.pos;
+		if (!is_fetch((enum shm_kind)wqe->kind))
+			let_go(wqe);
+	}
+}
+
+void vbn__shm_tx_go_on(struct shm_queue *sq)
+{
+	struct shm_tx *tx = &sq->tx;
+
+	while (tx->put != tx->head && !sq->queue.failed) {
+		put_waiting(sq);
+		if (sq->queue.failed || !ring_unpublished(&tx->ring) || !vbn__shm_publish(sq))
+			return;
+	}
+}
+
+/* ---- stage: what waits or comes back ---- */
+
+/* Segments that are not empty; -EINVAL: too many. */
+static int check_chain(const struct shm_queue *sq, const struct vbn_buf *buf)
+{
+	uint32_t n = 0;
+
+	for (;; buf = buf->next) {
+		n += buf->len != 0;
+		if (!(buf->flags & VBN_BUF_CHAIN))
+			return n > sq->queue.conf.max_gather ? -EINVAL : 0;
+	}
+}
+
+/* A slot for one more. False: there is none, or the queue has failed meanwhile. */
+static bool reserve(struct shm_queue *sq)
+{
+	if (likely(slots_free(&sq->tx)))
+		return true;
+	vbn__shm_progress(sq);
+	if (!sq->queue.failed)
+		vbn__shm_release(sq, sq->tx.done, VBN_OK, NULL, 0);
+	return slots_free(&sq->tx) && !sq->queue.failed;
+}
+
+static struct shm_wqe *begin_wqe(
+	struct shm_queue *sq, const struct operation *operation, int i, struct vbn_buf *buf)
+{
+	struct shm_tx *tx = &sq->tx;
+	const uint32_t at = tx->head & tx->mask;
+	struct shm_wqe *wqe = &tx->wqes[at];
+
+	*wqe = (struct shm_wqe){.buf = buf, .kind = (uint8_t)operation->kind, .op = operation->op};
+	if (operation->remotes) {
+		wqe->addr = operation->remotes[i].addr;
+		wqe->rkey = operation->remotes[i].rkey;
+	}
+	if (operation->imms) {
+		wqe->imm = operation->imms[i];
+		wqe->has_imm = true;
+	}
+	if (operation->atomics) {
+		wqe->value = operation->atomics[i].value;
+		wqe->compare = operation->atomics[i].compare;
+	}
+	tx->slots[at] = SLOT_WQE;
+	tx->n_wqes++;
+	return wqe;
+}
+
+static void end_stage(struct shm_queue *sq, uint64_t bytes)
+{
+	sq->tx.head++;
+	count_add(&sq->queue.stats.tx_messages, 1);
+	count_add(&sq->queue.stats.tx_bytes, bytes);
+}
+
+/* 1, 0 where there is no slot for it, or why it cannot be sent. */
+static int stage_any(
+	struct shm_queue *sq, struct vbn_buf *buf, const struct operation *operation, int i)
+{
+	const uint64_t total = vbn_buf_total(buf);
+	struct shm_wqe *wqe;
+	int ret;
+
+	if (total > SHM_MAX_MESSAGE)
+		return -EMSGSIZE;
+	if (operation->atomics && (buf->len != 8 || buf->flags & VBN_BUF_CHAIN))
+		return -EMSGSIZE;
+	ret = check_chain(sq, buf);
+	if (ret)
+		return ret;
+	if (!reserve(sq))
+		return sq->queue.failed ? -EPIPE : 0;
+	wqe = begin_wqe(sq, operation, i, buf);
+	wqe->len = (uint32_t)total;
+	wqe->returns = buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE) || is_fetch(operation->kind);
+	vbn__buf_debug_sent(buf);
+	end_stage(sq, total);
+	put_waiting(sq);
+	return 1;
+}
+
+/* ---- stage: plain sends ---- */
+
+/* More than this is shown before the flush, so that the peer takes it meanwhile. */
+static force_inline bool is_much(const struct ring_writer *w)
+{
+	return w->pos - w->begin > w->mask / 8;
+}
+
+/* Copies plain bufs that find room; they go home at once. */
+static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, const uint32_t *imms,
+	int n, const bool has_imm)
+{
+	struct shm_tx *tx = &sq->tx;
+	struct ring_writer w = tx->ring;
+	struct pool_homecoming home = pool_open(tx->pool);
+	const uint32_t plain = tx->plain, longest = tx->longest, extra = has_imm ? SHM_WORD : 0;
+	const uint32_t head = tx->head;
+	uint64_t bytes = 0;
+	int i;
+
+	if (unlikely(tx->put != head))
+		return 0;
+	n = min(n, (int)slots_free(tx));
+	for (i = 0; i < n; i++) {
+		struct vbn_buf *buf = bufs[i];
+		const uint32_t len = buf->len, size = record_size(extra, len);
+		uint8_t *at;
+
+		if (unlikely(buf_word(buf) != plain || len > longest))
+			break;
+		at = ring_room(&w, size);
+		if (unlikely(!at))
+			break;
+		if (has_imm)
+			*(uint64_t *)(void *)(at + SHM_WORD) = imms[i];
+		if (likely(len <= FEW))
+			copy_few(at + SHM_WORD + extra, buf->data, len);
+		else
+			memcpy(at + SHM_WORD + extra, buf->data, len);
+		ring_put(&w, size, record_header(has_imm ? SHM_SEND_IMM : SHM_SEND, len));
+		tx->slots[(head + (uint32_t)i) & tx->mask] = SLOT_PLAIN;
+		vbn__buf_debug_sent(buf);
+		vbn__buf_debug_done(buf);
+		pool_take_home(&home, buf);
+		bytes += len;
+		if (unlikely(len > FEW && is_much(&w))) {
+			i++;
+			break;
+		}
+	}
+	pool_close(&home);
+	tx->ring = w;
+	tx->head = tx->put = head + (uint32_t)i;
+	count_add(&sq->queue.stats.tx_messages, (uint64_t)i);
+	count_add(&sq->queue.stats.tx_bytes, bytes);
+	return i;
+}
+
+/* No plain one in front, or no room that is known of. */
+static noinline int send_other(
+	struct shm_queue *sq, struct vbn_buf *buf, const struct operation *operation, int i)
+{
+	struct shm_tx *tx = &sq->tx;
+	const uint32_t size = record_size(SHM_WORD, buf->len);
+
+	if (is_much(&tx->ring) && !vbn__shm_publish(sq))
+		return -EPIPE;
+	if (tx->put == tx->head && buf_word(buf) == tx->plain && buf->len <= tx->longest &&
+		slots_free(tx) && vbn__shm_room(sq, size))
+		return -EAGAIN; /* there is room now */
+	if (unlikely(sq->queue.failed))
+		return -EPIPE;
+	return stage_any(sq, buf, operation, i);
+}
+
+static force_inline int send_all(struct vbn_queue *queue, struct vbn_buf **bufs,
+	const uint32_t *imms, int n, const bool has_imm)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	const struct operation operation = {
+		.kind = SHM_SEND, .op = VBN_OP_SEND, .imms = has_imm ? imms : NULL};
+	int taken = 0;
+
+	if (unlikely(n <= 0))
+		return 0;
+	queue_mark_dirty(queue);
+	for (;;) {
+		int ret;
+
+		taken += send_run(
+			sq, bufs + taken, has_imm ? imms + taken : NULL, n - taken, has_imm);
+		if (likely(taken == n))
+			return n;
+		ret = send_other(sq, bufs[taken], &operation, taken);
+		if (ret == -EAGAIN)
+			continue;
+		if (ret <= 0)
+			return taken ? taken : ret;
+		taken++;
+		if (taken == n || unlikely(queue->failed))
+			return taken;
+	}
+}
+
+static fast_path int send_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	return send_all(queue, bufs, NULL, n, false);
+}
+
+static fast_path int send_imm_bufs(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
+{
+	return send_all(queue, bufs, imms, n, true);
+}
+
+/* ---- stage: one-sided ---- */
+
+static int stage_all(
+	struct vbn_queue *queue, struct vbn_buf **bufs, int n, const struct operation *operation)
+{
+	struct shm_queue *sq = shm_queue(queue);
+
+	if (n <= 0)
+		return 0;
+	queue_mark_dirty(queue);
+	for (int i = 0; i < n; i++) {
+		int ret = stage_any(sq, bufs[i], operation, i);
+
+		if (ret <= 0)
+			return i ? i : ret;
+		if (unlikely(queue->failed))
+			return i + 1;
+		if (is_much(&sq->tx.ring) && !vbn__shm_publish(sq))
+			return i + 1;
+	}
+	return n;
+}
+
+static int write_bufs(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
+{
+	return stage_all(queue, bufs, n,
+		&(struct operation){.kind = SHM_WRITE, .op = VBN_OP_WRITE, .remotes = remotes});
+}
+
+static int write_imm_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
+	const struct vbn_remote *remotes, const uint32_t *imms, int n)
+{
+	return stage_all(queue, bufs, n,
+		&(struct operation){
+			.kind = SHM_WRITE, .op = VBN_OP_WRITE, .remotes = remotes, .imms = imms});
+}
+
+static int read_bufs(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
+{
+	return stage_all(queue, bufs, n,
+		&(struct operation){.kind = SHM_READ, .op = VBN_OP_READ, .remotes = remotes});
+}
+
+static int fetch_add_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
+	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
+{
+	return stage_all(queue, bufs, n,
+		&(struct operation){.kind = SHM_FETCH_ADD,
+			.op = VBN_OP_FETCH_ADD,
+			.remotes = remotes,
+			.atomics = atomics});
+}
+
+static int cmp_swap_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
+	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
+{
+	return stage_all(queue, bufs, n,
+		&(struct operation){.kind = SHM_CMP_SWAP,
+			.op = VBN_OP_CMP_SWAP,
+			.remotes = remotes,
+			.atomics = atomics});
+}
+
+/* ---- stage: copies of bytes, which go into the ring or not at all ---- */
+
+/* Room for a record at once; NULL with what to answer. */
+static force_inline uint8_t *inline_room(
+	struct shm_queue *sq, size_t len, uint32_t size, int *answer)
+{
+	struct shm_tx *tx = &sq->tx;
+	uint8_t *at = NULL;
+
+	*answer = -EMSGSIZE;
+	if (unlikely(len > SHM_MAX_INLINE))
+		return NULL;
+	if (unlikely(tx->put != tx->head))
+		vbn__shm_tx_go_on(sq);
+	if (likely(reserve(sq)) && likely(tx->put == tx->head))
+		at = vbn__shm_room(sq, size);
+	*answer = sq->queue.failed ? -EPIPE : 0;
+	return at;
+}
+
+static force_inline int send_copy(
+	struct vbn_queue *queue, const void *data, size_t len, uint32_t imm, const bool has_imm)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	struct shm_tx *tx = &sq->tx;
+	const uint32_t extra = has_imm ? SHM_WORD : 0, size = record_size(extra, (uint32_t)len);
+	int answer;
+	uint8_t *at = inline_room(sq, len, size, &answer);
+
+	if (unlikely(!at))
+		return answer;
+	queue_mark_dirty(queue);
+	tx->slots[tx->head & tx->mask] = SLOT_PLAIN;
+	if (unlikely(len > tx->longest)) {
+		end_stage(sq, len);
+		too_long(sq, tx->put, (uint32_t)len);
+		return 1;
+	}
+	if (has_imm)
+		*(uint64_t *)(void *)(at + SHM_WORD) = imm;
+	copy_few(at + SHM_WORD + extra, data, len);
+	ring_put(&tx->ring, size, record_header(has_imm ? SHM_SEND_IMM : SHM_SEND, (uint32_t)len));
+	end_stage(sq, len);
+	tx->put++;
+	return 1;
+}
+
+static fast_path int send_bytes(struct vbn_queue *queue, const void *data, size_t len)
+{
+	return send_copy(queue, data, len, 0, false);
+}
+
+static fast_path int send_bytes_imm(
+	struct vbn_queue *queue, const void *data, size_t len, uint32_t imm)
+{
+	return send_copy(queue, data, len, imm, true);
+}
+
+static int write_bytes(
+	struct vbn_queue *queue, const void *data, size_t len, const struct vbn_remote *remote)
+{
+	struct shm_queue *sq = shm_queue(queue);
+	const struct operation operation = {
+		.kind = SHM_WRITE, .op = VBN_OP_WRITE, .remotes = remote};
+	const uint32_t size = record_size(sizeof(struct shm_write), (uint32_t)len);
+	struct shm_write write = {.addr = remote->addr,
+		.rkey = remote->rkey,
+		.index = sq->tx.head,
+		.flags = SHM_LAST};
+	struct shm_wqe *wqe;
+	int answer;
+	uint8_t *at = inline_room(sq, len, size, &answer);
+
+	if (!at)
+		return answer;
+	queue_mark_dirty(queue);
+	memcpy(at + SHM_WORD, &write, sizeof(write));
+	memcpy(at + SHM_WORD + sizeof(write), data, len);
+	ring_put(&sq->tx.ring, size, record_header(SHM_WRITE, (uint32_t)len));
+	wqe = begin_wqe(sq, &operation, 0, NULL);
+	wqe->len = wqe->done = (uint32_t)len;
+	wqe->put = true;
+	wqe->end = sq->tx.ring.pos;
+	end_stage(sq, len);
+	sq->tx.put++;
+	return 1;
+}
+
+/* ---- flush ---- */
+
+fast_path void vbn__shm_flush(struct vbn_queue *queue)
+{
+	struct shm_queue *sq = shm_queue(queue);
+
+	if (likely(ring_unpublished(&sq->tx.ring)) && unlikely(!vbn__shm_publish(sq)))
+		return;
+	if (unlikely(sq->tx.put != sq->tx.head))
+		vbn__shm_tx_go_on(sq);
+}
+
+void vbn__shm_tx_ops(struct queue_ops *ops, bool fetches)
+{
+	ops->send = send_bufs;
+	ops->send_imm = send_imm_bufs;
+	ops->send_inline = send_bytes;
+	ops->send_inline_imm = send_bytes_imm;
+	ops->write = write_bufs;
+	ops->write_imm = write_imm_bufs;
+	ops->write_inline = write_bytes;
+	ops->flush = vbn__shm_flush;
+	ops->outstanding = vbn__shm_outstanding;
+	if (!fetches)
+		return;
+	ops->read = read_bufs;
+	ops->fetch_add = fetch_add_bufs;
+	ops->cmp_swap = cmp_swap_bufs;
+}
