@@ -131,7 +131,7 @@ static struct shm_queue *find_queue(struct shm_port *port, const struct shm_requ
 	for (struct vbn_queue *at = port->port.queues; at; at = at->next) {
 		struct shm_queue *sq = shm_queue(at);
 
-		if (at->number == request->number && sq->in && sq->in->nonce == request->nonce &&
+		if (at->number == request->number && sq->in && sq->nonce == request->nonce &&
 			(uint32_t)at->conf.transport == request->transport)
 			return sq;
 	}
@@ -150,7 +150,8 @@ static enum shm_status judge(
 	sq = find_queue(port, request);
 	if (!sq || !load_once(&segment_head(sq->in)->open))
 		return SHM_NO_QUEUE;
-	if (sq->in->attached)
+	/* As long as it takes nothing itself the next one may have it, with a ring of its own. */
+	if (sq->in->attached && (sq->out || vbn__shm_queue_renew(sq)))
 		return SHM_TAKEN;
 	*queue = sq;
 	return SHM_OK;

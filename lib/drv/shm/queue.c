@@ -56,17 +56,32 @@ static uint32_t ring_size(const struct vbn_queue_conf *conf)
 /* A new one each time, so that who has the old one disturbs nobody. */
 static int make_segment(struct shm_queue *sq, const struct vbn_queue_conf *conf)
 {
-	int ret = vbn__shm_segment_make(ring_size(conf), -1, &sq->in);
+	struct shm_segment *segment;
+	int ret = vbn__shm_segment_make(ring_size(conf), -1, &segment);
 
 	if (ret)
 		return ret;
-	if (getrandom(&sq->in->nonce, sizeof(sq->in->nonce), 0) != sizeof(sq->in->nonce))
-		return fail(EIO, "queue cannot be created: the kernel gives no random bytes");
-	sq->rx.ring = segment_ring(sq->in);
-	sq->rx.head = segment_head(sq->in);
-	sq->rx.mask = sq->in->ring_size - 1;
+	if (sq->in)
+		store_release(&segment_head(sq->in)->open, 0);
+	vbn__shm_segment_put(sq->in);
+	sq->in = segment;
+	sq->rx.ring = segment_ring(segment);
+	sq->rx.head = segment_head(segment);
+	sq->rx.mask = segment->ring_size - 1;
 	sq->rx.pos = sq->rx.told = sq->rx.burst = 0;
 	return 0;
+}
+
+static int take_nonce(struct shm_queue *sq)
+{
+	if (getrandom(&sq->nonce, sizeof(sq->nonce), 0) != sizeof(sq->nonce))
+		return fail(EIO, "queue cannot be created: the kernel gives no random bytes");
+	return 0;
+}
+
+int vbn__shm_queue_renew(struct shm_queue *sq)
+{
+	return make_segment(sq, &sq->queue.conf);
 }
 
 static int make_tables(struct shm_queue *sq, const struct vbn_queue_conf *conf)
@@ -134,6 +149,8 @@ int vbn__shm_queue_create(struct vbn_port *port, struct queue_list *list,
 	sq->queue.number = take_number(shm_port(port));
 	ret = make_tables(sq, conf);
 	if (!ret)
+		ret = take_nonce(sq);
+	if (!ret)
 		ret = make_segment(sq, conf);
 	if (ret) {
 		free_memory(sq);
@@ -157,7 +174,7 @@ void vbn__shm_queue_address(const struct vbn_queue *queue, struct vbn_address *w
 		.peer_reads = (uint8_t)queue->conf.max_peer_reads.value};
 
 	memcpy(address.gid, &shm_port(queue->port)->id, sizeof(uint64_t));
-	memcpy(address.gid + sizeof(uint64_t), &sq->in->nonce, sizeof(uint64_t));
+	memcpy(address.gid + sizeof(uint64_t), &sq->nonce, sizeof(uint64_t));
 	vbn__address_pack(&address, wire);
 }
 
@@ -246,11 +263,9 @@ int vbn__shm_queue_reset(struct vbn_queue *queue)
 	struct shm_queue *sq = shm_queue(queue);
 	struct shm_tx *tx = &sq->tx;
 
-	store_release(&segment_head(sq->in)->open, 0);
-	vbn__shm_segment_put(sq->in);
 	vbn__shm_segment_put(sq->out);
 	vbn__shm_detach(shm_port(queue->port), sq->process);
-	sq->in = sq->out = NULL;
+	sq->out = NULL;
 	sq->process = NULL;
 	tx->head = tx->put = tx->rung = tx->done = tx->tail = 0;
 	tx->n_wqes = tx->n_fetches = tx->fetch = 0;
@@ -259,6 +274,8 @@ int vbn__shm_queue_reset(struct vbn_queue *queue)
 	sq->failure = (struct shm_failure){0};
 	sq->gone = 0;
 	__atomic_store_n(&queue->news, 0, __ATOMIC_RELAXED);
+	if (take_nonce(sq))
+		return -EIO;
 	return make_segment(sq, &queue->conf);
 }
 

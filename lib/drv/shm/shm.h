@@ -57,8 +57,7 @@ struct shm_segment {
 	uint32_t refs;
 	int fd; /* of one made here; -1 */
 	char pages[64], why[160];
-	uint64_t nonce; /* what its writer must know */
-	bool attached;  /* somebody writes into it, or has */
+	bool attached; /* somebody writes into it, or has */
 };
 
 static inline struct shm_head *segment_head(const struct shm_segment *segment)
@@ -236,6 +235,7 @@ struct shm_queue {
 	struct shm_failure failure;
 	struct queue_ops ops;
 	/* control path */
+	uint64_t nonce; /* what the writer of `in` must know */
 	struct shm_segment *in, *out;
 	struct shm_peer *process; /* whose queue the peer is; NULL: one of this process */
 	struct address peer;
@@ -335,6 +335,9 @@ int vbn__shm_srq_refill(struct shm_bufs *bufs, struct vbn_event *event, int n);
 /* queue.c */
 int vbn__shm_queue_create(struct vbn_port *port, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+/* Another segment in the place of one that somebody has attached to, as long as the queue is not
+ * connected. */
+int vbn__shm_queue_renew(struct shm_queue *sq);
 void vbn__shm_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
 int vbn__shm_queue_fill(struct vbn_queue *queue);
 uint32_t vbn__shm_queue_posted(const struct vbn_queue *queue);
