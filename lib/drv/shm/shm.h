@@ -7,7 +7,7 @@
  *   ring.h       what two queues share: segment and records; what a message costs
  *   segment.c    a segment: made, sealed, mapped; one that a peer has sent, checked
  *   wire.h       what two control threads say to each other
- *   meet.c       the socket: who may attach to what; a peer process that is gone
+ *   meet.h       how processes meet: meet.c who may come to a port's socket, ask.c asking another's
  *   port.c       the driver's table, open, list, modes, counters
  *   queue.c      create, connect, reset, free; modes
  *   tx.h tx.c    stage and flush; operations that wait for room
@@ -92,8 +92,8 @@ enum shm_count {
 	SHM_N_COUNTS
 };
 
-struct shm_source; /* a watched descriptor: meet.c's */
-struct shm_peer;   /* another process: meet.c's */
+struct shm_source; /* a watched descriptor: meet.h */
+struct shm_peer;   /* another process: ask.c's */
 struct shm_exports;
 
 struct shm_port {
@@ -122,7 +122,7 @@ static inline void shm_count(struct shm_port *port, enum shm_count which, uint64
 	__atomic_fetch_add(&port->counts[which], n, __ATOMIC_RELAXED);
 }
 
-/* ---- meet.c: on the control thread ---- */
+/* ---- meet.c, ask.c: on the control thread ---- */
 
 int vbn__shm_listen(struct shm_port *port);
 void vbn__shm_unlisten(struct shm_port *port);

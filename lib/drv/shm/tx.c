@@ -244,7 +244,8 @@ static struct shm_wqe *begin_wqe(
 	const uint32_t at = tx->head & tx->mask;
 	struct shm_wqe *wqe = &tx->wqes[at];
 
-	*wqe = (struct shm_wqe){.buf = buf, .kind = (uint8_t)operation->kind, .op = operation->op};
+	*wqe = (struct shm_wqe){
+		.buf = buf, .kind = (uint8_t)operation->kind, .op = (uint8_t)operation->op};
 	if (operation->remotes) {
 		wqe->addr = operation->remotes[i].addr;
 		wqe->rkey = operation->remotes[i].rkey;
