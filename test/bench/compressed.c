@@ -1,8 +1,9 @@
-/* compressed.c - what a receive costs with and without compressed completions, and what decoding
- * does, in instructions and time per completion: 64-byte messages in bursts of 64, on the emulated
- * device */
+/* compressed.c - what a receive costs with and without compressed completions, from a CQ of the
+ * queue's own and from a shared one, and there with prefetch; and what decoding does. In instructions
+ * and time per completion: 64-byte messages in bursts of 64, on the emulated device */
 #include "bench.h"
 
+#include "drv/mlx5/group.h"
 #include "drv/mlx5/mini.h"
 
 #include <getopt.h>
@@ -20,11 +21,16 @@ struct loop {
 	struct vbn_queue *tx, *rx;
 };
 
+/* What queues of one worker and port share is one group, so each kind has its port. */
+enum { SHARED_PLAIN, SHARED_AHEAD, SHARED_COMPRESSED, N_SHARED };
+
 static struct vbn_worker *worker;
-static struct vbn_port *port;
+static struct vbn_port *port, *shared_ports[N_SHARED];
 static struct vbn_pool *pool;
-static struct loop plain, compressed;
+static struct loop plain, compressed, shared[N_SHARED];
+static struct loop *in_use;
 static struct vbn_buf *bufs[BURST], *received[BURST];
+static struct vbn_event events[BURST];
 static int result;
 static uint64_t compressed_before;
 
@@ -63,17 +69,17 @@ static bool settle_decode(void)
 
 /* ---- receives ---- */
 
-static void open_loop(struct loop *loop, enum vbn_switch compression)
+static void open_loop(
+	struct loop *loop, struct vbn_port *on, const struct vbn_queue_conf *techniques)
 {
-	struct vbn_queue_conf conf = {.tx_depth = DEPTH,
-		.rx_depth = DEPTH,
-		.cq_mod = BURST,
-		.rx_pool = pool,
-		.cqe_compression = compression};
+	struct vbn_queue_conf conf = *techniques;
 	struct vbn_address tx, rx;
 
-	must(vbn_queue_create(worker, port, &conf, &loop->tx), "vbn_queue_create");
-	must(vbn_queue_create(worker, port, &conf, &loop->rx), "vbn_queue_create");
+	conf.tx_depth = conf.rx_depth = DEPTH;
+	conf.cq_mod = BURST;
+	conf.rx_pool = pool;
+	must(vbn_queue_create(worker, on, &conf, &loop->tx), "vbn_queue_create");
+	must(vbn_queue_create(worker, on, &conf, &loop->rx), "vbn_queue_create");
 	vbn_queue_address(loop->tx, &tx);
 	vbn_queue_address(loop->rx, &rx);
 	must(vbn_queue_connect(loop->tx, &rx), "vbn_queue_connect");
@@ -92,18 +98,30 @@ static void set_up(void)
 	must(vbn_init(NULL, NULL), "vbn_init");
 	must(vbn_worker_attach(&(struct vbn_worker_conf){0}, &worker), "vbn_worker_attach");
 	must(vbn_port_open("mlx5_0", NULL, &port), "vbn_port_open");
-	must(vbn_pool_create(&(struct vbn_pool_conf){.n_bufs = 6 * DEPTH}, &pool),
+	must(vbn_pool_create(&(struct vbn_pool_conf){.n_bufs = 12 * DEPTH}, &pool),
 		"vbn_pool_create");
-	open_loop(&plain, VBN_OFF);
-	open_loop(&compressed, VBN_ON);
+	open_loop(&plain, port, &(struct vbn_queue_conf){.cqe_compression = VBN_OFF});
+	open_loop(&compressed, port, &(struct vbn_queue_conf){.cqe_compression = VBN_ON});
+	for (int i = 0; i < N_SHARED; i++) {
+		struct vbn_queue_conf conf = {.shared_cq = VBN_ON,
+			.prefetch = i == SHARED_AHEAD ? VBN_ON : VBN_OFF,
+			.cqe_compression = i == SHARED_COMPRESSED ? VBN_ON : VBN_OFF};
+
+		must(vbn_port_open("mlx5_0", NULL, &shared_ports[i]), "vbn_port_open");
+		open_loop(&shared[i], shared_ports[i], &conf);
+	}
 }
 
 static void tear_down(void)
 {
 	close_loop(&plain);
 	close_loop(&compressed);
+	for (int i = 0; i < N_SHARED; i++)
+		close_loop(&shared[i]);
 	vbn_worker_detach(worker);
 	vbn_pool_destroy(pool);
+	for (int i = 0; i < N_SHARED; i++)
+		vbn_port_close(shared_ports[i]);
 	vbn_port_close(port);
 	vbn_fini();
 }
@@ -112,8 +130,23 @@ static uint64_t came_compressed(void)
 {
 	struct vbn_queue_stats stats;
 
-	vbn_queue_stats(compressed.rx, &stats);
+	vbn_queue_stats(in_use->rx, &stats);
 	return stats.rx_compressed;
+}
+
+static struct mlx5_group *group_of(const struct loop *loop)
+{
+	return mlx5_queue(loop->rx)->queue.grouped ? mlx5_queue(loop->rx)->group : NULL;
+}
+
+static void reap(const struct loop *loop)
+{
+	struct mlx5_group *group = group_of(loop);
+
+	if (group)
+		vbn__group_reap(group);
+	else
+		must(vbn_recv(loop->tx, received, BURST), "vbn_recv");
 }
 
 /* Once the sends have completed, the receives have too. */
@@ -121,6 +154,8 @@ static void send_burst(struct loop *loop)
 {
 	struct patience patience = patience_start();
 
+	in_use = loop;
+	compressed_before = came_compressed();
 	must(vbn_buf_alloc(pool, bufs, BURST), "vbn_buf_alloc");
 	for (int i = 0; i < BURST; i++)
 		bufs[i]->len = SIZE;
@@ -128,7 +163,7 @@ static void send_burst(struct loop *loop)
 		die("an empty ring took fewer than %d messages", BURST);
 	vbn_flush(loop->tx);
 	while (vbn_queue_outstanding(loop->tx)) {
-		must(vbn_recv(loop->tx, received, BURST), "vbn_recv");
+		reap(loop);
 		if (vbn_queue_outstanding(loop->tx))
 			patience_wait(&patience, "the send completions");
 	}
@@ -142,10 +177,10 @@ static void prepare_plain(void)
 
 static void prepare_compressed(const struct mini_decoder *decoder)
 {
-	struct session *session = container_of(compressed.rx, struct mlx5_queue, queue)->own_recv_cq.session;
+	struct session *session =
+		container_of(compressed.rx, struct mlx5_queue, queue)->own_recv_cq.session;
 
 	session->decode = decoder->decode;
-	compressed_before = came_compressed();
 	send_burst(&compressed);
 }
 
@@ -195,6 +230,48 @@ static bool settle_plain(void)
 	return take_rest(&plain);
 }
 
+/* ---- from shared CQs: one poll of their group, as vbn_poll() makes it ---- */
+
+#define SHARED(name, kind)                                                   \
+	static void prepare_##name(void)                                     \
+	{                                                                    \
+		send_burst(&shared[kind]);                                   \
+	}                                                                    \
+	static noinline void measure_##name(void)                            \
+	{                                                                    \
+		struct queue_group *group = &group_of(&shared[kind])->group; \
+                                                                             \
+		result = group->poll(group, events, BURST);                  \
+	}
+
+SHARED(shared_plain, SHARED_PLAIN)
+SHARED(shared_ahead, SHARED_AHEAD)
+SHARED(shared_compressed, SHARED_COMPRESSED)
+
+static bool settle_shared(void)
+{
+	struct queue_group *group = &group_of(in_use)->group;
+	struct patience patience = patience_start();
+	const bool all = result == BURST;
+	int left = BURST;
+
+	for (;;) {
+		for (int i = 0; i < result; i++)
+			vbn_buf_free(&events[i].buf, 1);
+		left -= result;
+		if (!left)
+			return all;
+		result = group->poll(group, events, left);
+		if (!result)
+			patience_wait(&patience, "the rest of a burst");
+	}
+}
+
+static bool settle_shared_compressed(void)
+{
+	return settle_shared() && came_compressed() - compressed_before == BURST;
+}
+
 /* A burst that the device saw in pieces has plain entries between its sessions. */
 static bool settle_compressed(void)
 {
@@ -214,8 +291,21 @@ static const struct {
 		{prepare_compressed_scalar, measure_compressed, settle_compressed}},
 	{"receive, compressed, this CPU's",
 		{prepare_compressed_vector, measure_compressed, settle_compressed}},
+	{"shared, plain", {prepare_shared_plain, measure_shared_plain, settle_shared}},
+	{"shared, plain, prefetched", {prepare_shared_ahead, measure_shared_ahead, settle_shared}},
+	{"shared, compressed",
+		{prepare_shared_compressed, measure_shared_compressed, settle_shared_compressed}},
 };
-enum { DECODE_SCALAR, DECODE_VECTOR, PLAIN, COMPRESSED_SCALAR, COMPRESSED_VECTOR };
+enum {
+	DECODE_SCALAR,
+	DECODE_VECTOR,
+	PLAIN,
+	COMPRESSED_SCALAR,
+	COMPRESSED_VECTOR,
+	CASE_SHARED_PLAIN,
+	CASE_SHARED_AHEAD,
+	CASE_SHARED_COMPRESSED
+};
 enum { N_CASES = ARRAY_SIZE(cases) };
 
 /* What it is all for: instructions, which are the same each time. */
@@ -225,7 +315,8 @@ static bool pays(const double *counts)
 		return true;
 	return counts[DECODE_VECTOR] < counts[DECODE_SCALAR] / 3 &&
 		counts[COMPRESSED_VECTOR] < counts[COMPRESSED_SCALAR] &&
-		counts[COMPRESSED_VECTOR] < counts[PLAIN];
+		counts[COMPRESSED_VECTOR] < counts[PLAIN] &&
+		counts[CASE_SHARED_COMPRESSED] < counts[CASE_SHARED_PLAIN];
 }
 
 static int report(int rounds)

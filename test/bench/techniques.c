@@ -1,30 +1,41 @@
 /* techniques.c - each technique of the mlx5 driver, on against off: instructions and time per
  * message of the call that it is for; 64-byte messages in bursts of 64
  *
- * What a technique saves beyond the core (a fetch over PCIe, a store to a register) only a real
- * device shows: run it there, with --device.
+ * What a technique saves beyond the core (a fetch over PCIe, a store to a register, an ordered write,
+ * a page that the device looks up) only a real device shows: run it there, with --device. What
+ * queues share is in compressed.c.
  */
 #include "bench.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <verbena.h>
 
 /* Linked ahead of libibverbs, where it is; naming it keeps the linker from leaving it out. */
 extern const char *vhca_present(void) __attribute__((weak));
 
-enum { DEPTH = 256, SIZE = 64, SMALL = 32 };
+enum {
+	DEPTH = 256,
+	SIZE = 64,
+	SMALL = 32,
+	/* Bufs that go round one behind the other, each on a page of its own: more than a TLB has. */
+	PAGES_DEPTH = 2048,
+	PAGES_DATA = 4096,
+};
 
 struct loop {
 	struct vbn_queue *tx, *rx;
 };
 
 static struct vbn_worker *worker;
-static struct vbn_port *port;
-static struct vbn_pool *pool;
+static struct vbn_port *port, *ordered_ports[2]; /* relaxed_ordering off, on */
+static struct vbn_pool *pool, *page_pools[2];    /* of plain pages, of huge ones */
+static struct vbn_zone *page_zones[2];
 static struct vbn_buf *bufs[BURST], *received[BURST];
 static struct loop *in_use;
 static uint32_t size;
@@ -213,17 +224,53 @@ static void cqe_compression(struct vbn_queue_conf *conf, bool on)
 	conf->cqe_compression = on ? VBN_ON : VBN_OFF;
 }
 
+/* A completion for each send, compressed or not. */
+static void send_compression(struct vbn_queue_conf *conf, bool on)
+{
+	cqe_compression(conf, on);
+	conf->cq_mod = 1;
+}
+
+static void templates(struct vbn_queue_conf *conf, bool on)
+{
+	conf->templates = on ? VBN_ON : VBN_OFF;
+}
+
+/* Service level 3, DSCP 26. */
+static void sl_and_dscp(struct vbn_queue_conf *conf, bool on)
+{
+	conf->service_level = (struct vbn_num){3, on};
+	conf->traffic_class = (struct vbn_num){26 << 2, on};
+}
+
+/* These two are the port's and the pool's. */
+static void relaxed_ordering(struct vbn_queue_conf *conf, bool on)
+{
+	(void)conf, (void)on;
+}
+
+static void huge_pages(struct vbn_queue_conf *conf, bool on)
+{
+	conf->rx_pool = page_pools[on];
+	conf->rx_depth = PAGES_DEPTH;
+}
+
 /* name, what is called, bytes of a message */
-#define TECHNIQUES(X)                              \
-	X(doorbell_burst, POST, post, SIZE)        \
-	X(cq_mod, REAP, reap, SIZE)                \
-	X(inline_bufs, POST, post, SIZE)           \
-	X(blueflame, LONE, post_lone, SIZE)        \
-	X(own_uar, POST, post, SIZE)               \
-	X(prefetch, RECEIVE, receive, SIZE)        \
-	X(cqe_128, RECEIVE, receive, SIZE)         \
-	X(scatter_to_cqe, RECEIVE, receive, SMALL) \
-	X(cqe_compression, RECEIVE, receive, SIZE)
+#define TECHNIQUES(X)                               \
+	X(doorbell_burst, POST, post, SIZE)         \
+	X(cq_mod, REAP, reap, SIZE)                 \
+	X(inline_bufs, POST, post, SIZE)            \
+	X(blueflame, LONE, post_lone, SIZE)         \
+	X(own_uar, POST, post, SIZE)                \
+	X(prefetch, RECEIVE, receive, SIZE)         \
+	X(cqe_128, RECEIVE, receive, SIZE)          \
+	X(scatter_to_cqe, RECEIVE, receive, SMALL)  \
+	X(cqe_compression, RECEIVE, receive, SIZE)  \
+	X(send_compression, REAP, reap, SIZE)       \
+	X(templates, POST, post, SIZE)              \
+	X(relaxed_ordering, RECEIVE, receive, SIZE) \
+	X(huge_pages, RECEIVE, receive, SIZE)       \
+	X(sl_and_dscp, POST, post, SIZE)
 
 #define ENUM(name, call, measured, bytes) T_##name,
 enum { TECHNIQUES(ENUM) N_TECHNIQUES };
@@ -265,11 +312,14 @@ static struct vbn_queue *create(const struct technique *technique, bool on)
 		.rx_depth = DEPTH,
 		.cq_mod = BURST,
 		.rx_pool = pool,
+		.tx_pool = pool,
 		.inline_size = VBN_NUM(0)};
 	struct vbn_queue *queue;
 
 	technique->set(&conf, on);
-	must(vbn_queue_create(worker, port, &conf, &queue), technique->name);
+	must(vbn_queue_create(worker, technique->set == relaxed_ordering ? ordered_ports[on] : port,
+		     &conf, &queue),
+		technique->name);
 	return queue;
 }
 
@@ -285,6 +335,26 @@ static void open_loop(struct loop *loop, const struct technique *technique, bool
 	must(vbn_queue_connect(loop->rx, &tx), "vbn_queue_connect");
 }
 
+/* Where there are no huge pages, those that the kernel makes of plain ones. */
+static void make_page_pool(bool huge)
+{
+	struct vbn_pool_conf pool_conf = {
+		.n_bufs = 2 * PAGES_DEPTH + BURST, .data_size = PAGES_DATA};
+	struct vbn_zone_conf conf = {.size = vbn_pool_footprint(&pool_conf),
+		.pages = huge ? VBN_PAGES_AUTO : VBN_PAGES_PLAIN};
+
+	must(vbn_zone_create(&conf, &page_zones[huge]), "vbn_zone_create");
+	pool_conf.zone = page_zones[huge];
+	must(vbn_pool_create(&pool_conf, &page_pools[huge]), "vbn_pool_create");
+}
+
+static void open_ordered_port(const char *device, bool relaxed)
+{
+	struct vbn_port_conf conf = {.relaxed_ordering = relaxed ? VBN_ON : VBN_OFF};
+
+	must(vbn_port_open(device, &conf, &ordered_ports[relaxed]), "vbn_port_open");
+}
+
 static void open_all(const char *device)
 {
 	struct vbn_pool_conf pool_conf = {
@@ -296,6 +366,10 @@ static void open_all(const char *device)
 	must(vbn_port_open(device, NULL, &port), "vbn_port_open");
 	must(vbn_worker_attach(&(struct vbn_worker_conf){0}, &worker), "vbn_worker_attach");
 	must(vbn_pool_create(&pool_conf, &pool), "vbn_pool_create");
+	for (int on = 0; on < 2; on++) {
+		open_ordered_port(device, on);
+		make_page_pool(on);
+	}
 	for (int i = 0; i < N_TECHNIQUES; i++)
 		for (int on = 0; on < 2; on++) {
 			open_loop(&loops[i][on], &techniques[i], on);
@@ -312,11 +386,68 @@ static void close_all(void)
 		}
 	vbn_worker_detach(worker);
 	vbn_pool_destroy(pool);
+	for (int on = 0; on < 2; on++) {
+		vbn_pool_destroy(page_pools[on]);
+		vbn_zone_destroy(page_zones[on]);
+		vbn_port_close(ordered_ports[on]);
+	}
 	vbn_port_close(port);
 	vbn_fini();
 }
 
 /* ---- the report ---- */
+
+static const char *page_size(const struct vbn_zone *zone)
+{
+	static struct vbn_mode modes[8];
+	int n = vbn_zone_modes(zone, modes, 8);
+
+	for (int i = 0; i < n; i++)
+		if (!strcmp(modes[i].name, "page_size"))
+			return modes[i].effective;
+	return "unknown";
+}
+
+/* Pages that a zone is made of: transparent ones are huge as far as its name says. */
+static size_t count_pages(const struct vbn_zone *zone, const char *name)
+{
+	const size_t kib = vbn_zone_size(zone) >> 10, plain = (size_t)sysconf(_SC_PAGESIZE) >> 10;
+	size_t huge = 0;
+
+	if (strstr(name, "GiB"))
+		return kib >> 20;
+	if (strstr(name, "MiB"))
+		return kib >> 11;
+	sscanf(name, "transparent, %zu of", &huge);
+	return huge / 2048 + (kib - huge) / plain;
+}
+
+static void print_pages(FILE *out)
+{
+	for (int on = 0; on < 2; on++) {
+		const char *name = page_size(page_zones[on]);
+
+		fprintf(out, "huge_pages, %s: %zu KiB, %s: %zu pages to look up\n",
+			on ? "on" : "off", vbn_zone_size(page_zones[on]) >> 10, name,
+			count_pages(page_zones[on], name));
+	}
+}
+
+/* Packet pacing has no cost to measure: the device has it, or says why not. */
+static void print_pacing(FILE *out)
+{
+	struct vbn_queue_conf conf = {
+		.tx_depth = DEPTH, .rx_depth = DEPTH, .rx_pool = pool, .pace_kbit = 1000000};
+	struct vbn_queue *queue;
+	int ret = vbn_queue_create(worker, port, &conf, &queue);
+
+	fprintf(out, "pacing: %s\n",
+		!ret                      ? "the device has it for RC"
+			: ret == -ENOTSUP ? "the device has none for RC"
+					  : "the device has another range than 1 Gbit/s");
+	if (!ret)
+		vbn_queue_destroy(queue);
+}
 
 struct outcome {
 	double ns[2], counts[2]; /* off, on */
@@ -334,6 +465,8 @@ static void print_table(FILE *out, const struct outcome *outcomes)
 			techniques[i].measured, o->counts[0], o->counts[1],
 			o->counts[1] / o->counts[0], o->ns[0], o->ns[1]);
 	}
+	print_pages(out);
+	print_pacing(out);
 }
 
 static void print_json(FILE *out, const struct outcome *outcomes)
