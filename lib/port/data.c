@@ -112,26 +112,34 @@ DATA_PATH void vbn_flush(struct vbn_queue *queue)
 	queue->ops->flush(queue);
 }
 
-DATA_PATH int vbn_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+/* What the control thread has heard is acted upon here, on the worker's thread. */
+static cold void take_queue_news(struct vbn_queue *queue)
 {
-	check_caller(queue);
-	return queue->ops->recv(queue, bufs, n);
+	uint32_t news = __atomic_exchange_n(&queue->news, 0, __ATOMIC_ACQUIRE);
+
+	if (news && queue->port->driver->queue_news)
+		queue->port->driver->queue_news(queue, news);
 }
 
-/* What the control thread has heard is acted upon here, on the worker's thread. */
 static cold void take_news(struct queue_list *list)
 {
 	/* Pairs with the release of whoever set it: the queues' own news are there to be seen. */
 	__atomic_exchange_n(&list->news, 0, __ATOMIC_ACQUIRE);
-	for (uint32_t i = 0; i < list->n_queues; i++) {
-		struct vbn_queue *queue = list->queues[i];
-		uint32_t news = load_once(&queue->news)
-			? __atomic_exchange_n(&queue->news, 0, __ATOMIC_ACQUIRE)
-			: 0;
+	for (uint32_t i = 0; i < list->n_queues; i++)
+		if (load_once(&list->queues[i]->news))
+			take_queue_news(list->queues[i]);
+}
 
-		if (news && queue->port->driver->queue_news)
-			queue->port->driver->queue_news(queue, news);
-	}
+/* News wait until nothing is left to take: a program that only receives never asks vbn_poll(). */
+DATA_PATH int vbn_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	int got;
+
+	check_caller(queue);
+	got = queue->ops->recv(queue, bufs, n);
+	if (!got && unlikely(load_once(&queue->news)))
+		take_queue_news(queue);
+	return got;
 }
 
 static fast_path int poll_own(struct queue_list *list, struct vbn_event *events, int n)
