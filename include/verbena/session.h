@@ -39,7 +39,8 @@ struct vbn_session_conf {
 
 /* Connects and greets. -EINVAL: not an address, conf out of range; -ECONNREFUSED: nobody listens,
  * or the peer has refused; -ETIMEDOUT: it does not answer; -EPROTO: it speaks something else;
- * -EPROTONOSUPPORT: no version in common; -ECONNRESET: it left while greeting. */
+ * -EPROTONOSUPPORT: no version in common; -ECONNRESET: it left while greeting; -ECANCELED, without a
+ * sentence: vbn_stop() was called meanwhile. */
 int vbn_session_connect(
 	const char *address, const struct vbn_session_conf *conf, struct vbn_session **session);
 

@@ -57,8 +57,8 @@ typedef int vbn_poll_fn(struct vbn_worker *worker, void *arg);
 int vbn_run(const struct vbn_run_conf *conf, int (*setup)(struct vbn_worker *worker, void *arg),
 	void *arg);
 
-/* Ends vbn_run() in order. Any thread, or a signal handler. Without a run under way it does
- * nothing. */
+/* Ends vbn_run() in order, and a vbn_session_connect() that waits. Any thread, or a signal handler.
+ * Without either it does nothing. */
 void vbn_stop(void);
 
 /* This worker wants no more: when all have said so, vbn_run() stops as by vbn_stop(). The worker's

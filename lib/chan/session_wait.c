@@ -13,8 +13,9 @@
 #include <stdlib.h>
 
 /* Messages kept for a caller that does not take them; then the peer has to wait. */
-#define MAX_KEPT   64
-#define FOREVER_NS (1000ull * 3600 * 24 * 365 * 1000 * 1000)
+#define MAX_KEPT     64
+#define STOP_LOOK_NS 50000000ull /* between looks whether the program is to stop */
+#define FOREVER_NS   (1000ull * 3600 * 24 * 365 * 1000 * 1000)
 
 struct message {
 	struct message *next;
@@ -208,13 +209,31 @@ static int connect_call(void *arg)
 		call->session, &call->session->core);
 }
 
-/* The session goes on by itself, and ends by itself. */
-static void wait_for_greeting(struct vbn_session *session)
+/* The session goes on by itself, and ends by itself. A stop may come from a signal handler, which
+ * wakes nobody. */
+static void wait_for_greeting(struct vbn_session *session, uint32_t stops)
 {
 	pthread_mutex_lock(&session->lock);
-	while (!session->open && !session->over)
-		pthread_cond_wait(&session->changed, &session->lock);
+	while (!session->open && !session->over && vbn__stops() == stops) {
+		struct timespec deadline = deadline_in(STOP_LOOK_NS);
+
+		wait_once(&session->changed, &session->lock, &deadline);
+	}
 	pthread_mutex_unlock(&session->lock);
+}
+
+/* -errno, where there is no session. */
+static int greeted(struct vbn_session *session)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&session->lock);
+	if (session->over && !session->open)
+		ret = fail(session->code, "%s", session->why);
+	else if (!session->open)
+		ret = -ECANCELED;
+	pthread_mutex_unlock(&session->lock);
+	return ret;
 }
 
 VBN_API int vbn_session_connect(
@@ -223,6 +242,7 @@ VBN_API int vbn_session_connect(
 	struct vbn_session_conf conf = asked ? *asked : (struct vbn_session_conf){0};
 	struct connect_call call = {.conf = &conf};
 	int ret = vbn__session_conf_check(&conf);
+	uint32_t stops = vbn__stops();
 
 	*connected = NULL;
 	if (ret)
@@ -241,14 +261,13 @@ VBN_API int vbn_session_connect(
 		session_destroy(call.session);
 		return ret;
 	}
-	wait_for_greeting(call.session);
-	if (!call.session->open) {
-		ret = fail(call.session->code, "%s", call.session->why);
+	wait_for_greeting(call.session, stops);
+	ret = greeted(call.session);
+	if (ret)
 		vbn_session_close(call.session, NULL);
-		return ret;
-	}
-	*connected = call.session;
-	return 0;
+	else
+		*connected = call.session;
+	return ret;
 }
 
 /* ---- listen and accept ---- */

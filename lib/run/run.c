@@ -50,8 +50,16 @@ static void stop_run(void)
 	store_once(&team.run.stopping, 1);
 }
 
+static uint32_t stops; /* calls of vbn_stop(); anyone, in a signal handler, too */
+
+uint32_t vbn__stops(void)
+{
+	return load_once(&stops);
+}
+
 VBN_API void vbn_stop(void)
 {
+	__atomic_fetch_add(&stops, 1, __ATOMIC_RELAXED);
 	stop_run();
 }
 

@@ -37,6 +37,9 @@ void vbn__control_unwatch(int fd);
  * there. On the control thread. */
 void vbn__control_at_stop(void (*fn)(void));
 
+/* How often vbn_stop() has been called: who waits outside of a run ends when it changes. Any thread. */
+uint32_t vbn__stops(void);
+
 /* Pins the control thread to the lowest core it may use that is not taken; unpinned where none is
  * left, or none is taken. */
 void vbn__control_keep_off(const cpu_set_t *taken);
