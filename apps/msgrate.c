@@ -92,7 +92,8 @@ static const struct command command = {
 		"object with `runs`.\n"
 		"\n"
 		"exit status: 0 nothing lost; 1 something was lost, corrupt, doubled, reordered, a queue failed, or nothing\n"
-		"got through; 2 usage; 3 cannot run here; 4 the other process was not reached, or was lost; 130 stopped by SIGINT or SIGTERM, with the results so far.\n",
+		"got through; 2 usage; 3 cannot run here; 4 the other process was not reached, or was lost; 130 stopped by\n"
+		"SIGINT or SIGTERM, with the results so far.\n",
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 };
@@ -218,6 +219,9 @@ static int check_options(struct run *run)
 			"option --size cannot be %lld with --verify: the number and check of a message take "
 			"%u bytes; give at least %u, or leave --verify out",
 			(long long)conf->size, PATTERN_MIN_SIZE, PATTERN_MIN_SIZE);
+	if (conf->report && !strcmp(conf->report, "-"))
+		return usage_error(
+			"option --report cannot be \"-\": a page goes to a file; give FILE.html, or /dev/stdout");
 	conf->inline_given = asked(run, "inline-size");
 	conf->gid_given = asked(run, "gid-index");
 	if (!asked(run, "size"))

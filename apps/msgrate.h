@@ -65,7 +65,6 @@ struct tally {
 	uint64_t warm; /* of sent: before the window that counts */
 	uint64_t corrupt, duplicate, reordered;
 	uint64_t swapped; /* of atomics: how many took effect, as their answers say */
-	uint64_t final;   /* of atomics: what the memory holds */
 	bool failed;
 };
 
@@ -85,6 +84,7 @@ struct end {
 	struct track track;
 	bool sends, receives; /* never change */
 	bool answers;         /* of a latency run: sends only when something has come */
+	bool may_lose;        /* of a latency run: goes on where an answer does not come */
 	bool gives_credit,
 		is_given; /* between processes: tells the peer what it has received; is told */
 	uint32_t stream, peer_stream; /* of what this end sends, and its peer */
@@ -102,6 +102,7 @@ struct end {
 	uint64_t warm;            /* of staged: when the window that counts began */
 	uint64_t asked_at;        /* of a latency run: ns, when what is on its way was sent */
 	uint64_t given_up;        /* of staged: lost, so not on their way to the peer */
+	uint64_t looks;           /* of a latency run: for the answer that has not come */
 	uint64_t shut_at;         /* what the peer had received when its window was found shut */
 	uint64_t shut_since;      /* ns */
 	uint64_t peer_received;   /* between processes, as the peer has told */
@@ -187,6 +188,7 @@ struct other {
 	char *buffer; /* of what comes in */
 	bool leads;   /* this process decides the parameters, and when the run ends */
 	bool ended;   /* the other one sends no more */
+	bool told;    /* what it has counted */
 	bool lost;    /* and why: */
 	char why[256];
 	int n_ends; /* of its */
@@ -225,8 +227,10 @@ struct run {
 	int n_sides;
 	struct end *ends;
 	int n_ends;
-	int n_senders;       /* ends that send */
-	int n_unfinished;    /* of them, between processes: written by all sides */
+	int n_senders;     /* ends that send */
+	uint64_t began_ns; /* where the first message is counted from: of the first run the start of
+				the command, of a listener's that it was asked for, else its own */
+	int n_unfinished;  /* of them, between processes: written by all sides */
 	struct other *other; /* NULL: both ends are in this process */
 	int n_made;          /* ends whose queue there is; written by all sides */
 	int phase;           /* enum phase; written by the monitor */
@@ -251,7 +255,16 @@ struct runs {
 	struct sink report;
 	struct page *page; /* NULL: there is no report */
 	int n;
+	int n_begun;
 };
+
+/* Whether messages count where they come: those that take receives, and writes one at a time, which
+ * are looked for. */
+static inline bool counts_where_it_comes(const struct run *run)
+{
+	return op_is_received((enum msg_op)run->conf.op) ||
+		(run->conf.latency && run->conf.op == OP_WRITE);
+}
 
 /* What the user calls it. */
 static inline const char *tool_name(const struct run *run)
@@ -260,6 +273,9 @@ static inline const char *tool_name(const struct run *run)
 }
 
 /* ---- msgrate_page.c: --report ---- */
+
+/* How often makes a line of it. */
+uint64_t samples_tick(const struct run *run);
 
 /* By the monitor: the counts of this moment. */
 void samples_take(struct run *run);
@@ -369,6 +385,8 @@ int other_ready(struct run *run);
 /* Whether it has ended, or is lost. */
 bool other_poll(struct run *run, uint64_t timeout_ns);
 int other_tell_end(struct run *run);
+/* It has said nothing for too long, and is given up. */
+void other_is_silent(struct run *run);
 /* "tally", and after the last look "final". */
 int other_swap_tallies(struct run *run, const char *say);
 
@@ -415,6 +433,7 @@ void window_take(const struct run *run, struct window *window);
 
 /* What a run comes to. */
 struct result {
+	bool whole; /* both ends have told what they counted; else what was lost is not known */
 	double seconds;
 	uint64_t messages, sent, received, lost, corrupt, duplicate, reordered;
 	int failed_queues;

@@ -126,6 +126,9 @@ int end_create(struct end *end)
 	end->shut_at = UINT64_MAX;
 	end->peer_sent = UINT64_MAX;
 	end->slot_mask = (uint32_t)n_slots(run) - 1;
+	/* The target of a write that is lost would look for it for ever. */
+	end->may_lose =
+		run->conf.latency && run->conf.connection != VBN_RC && run->conf.op != OP_WRITE;
 	end->is_given = credits && end->sends;
 	end->gives_credit = credits && end->receives;
 	err = create_burst(end);
@@ -204,8 +207,6 @@ void end_note(struct end *end)
 		.swapped = end->swapped,
 		.failed = end->failed,
 	};
-	if (op_is_atomic((enum msg_op)run->conf.op) && end->slots)
-		memcpy(&end->tally.final, vbn_export_addr(end->slots), sizeof(end->tally.final));
 }
 
 /* Each slot must hold the last message that went there. Those that writes which never completed may
@@ -227,6 +228,15 @@ static void scan_slots(struct end *end)
 	}
 }
 
+/* What the memory holds once the peer has all its answers: before, some are on their way. */
+static void scan_atomic(struct end *end)
+{
+	uint64_t final;
+
+	memcpy(&final, vbn_export_addr(end->slots), sizeof(final));
+	end->tally.corrupt += final != end->peer_tally.swapped;
+}
+
 void end_scan(struct end *end)
 {
 	const struct run *run = end->side->run;
@@ -236,7 +246,7 @@ void end_scan(struct end *end)
 	if (run->conf.op == OP_WRITE)
 		scan_slots(end);
 	else if (op_is_atomic((enum msg_op)run->conf.op) && !end->peer_tally.failed)
-		end->tally.corrupt += end->tally.final != end->peer_tally.swapped;
+		scan_atomic(end);
 }
 
 void end_destroy(struct end *end)

@@ -8,7 +8,8 @@
 #include "msgrate.h"
 
 /* What has not come by then when all else has is lost. Where that is taken for lost which only waits
- * for a core, RC waits for the receiver, but a datagram too many is lost indeed. */
+ * for a core, RC waits for the receiver, but a datagram too many is lost indeed, and a write goes over
+ * one that has not been looked at. */
 #define LATE          (SECOND / 100)
 #define LATE_FOR_SURE (SECOND / 4)
 
@@ -19,7 +20,7 @@ static uint64_t good_messages(const struct run *run, const struct end *end)
 {
 	uint64_t bad = end->track.corrupt + end->track.duplicate;
 
-	if (op_is_received((enum msg_op)run->conf.op))
+	if (counts_where_it_comes(run))
 		return end->received - bad;
 	return end->completed - (run->conf.op == OP_WRITE ? 0 : bad);
 }
@@ -179,6 +180,39 @@ static force_inline const uint8_t *slot_of(const struct end *end, uint32_t imm, 
 	return slots + (imm & end->slot_mask) * slot_size(size);
 }
 
+/* A sender that took a message for lost, while this end was kept from its core, has sent a later one
+ * to the same slot, and may be at it. What that one shows is the number of the one before. */
+static bool __attribute__((cold, noinline))
+overtaken(const struct end *end, const uint8_t *data, size_t size, uint32_t imm, uint64_t *sequence)
+{
+	for (int look = 0; look < 1000; look++) {
+		if (pattern_check(data, size, end->peer_stream, sequence)) {
+			uint32_t later = ((uint32_t)*sequence - imm) & CREDIT_MASK;
+
+			*sequence -= later;
+			return later < CREDIT_MASK / 2 && !(later & end->slot_mask);
+		}
+		__atomic_signal_fence(__ATOMIC_ACQUIRE); /* looks again, not at a copy */
+	}
+	return false;
+}
+
+static force_inline void check_slot(struct end *end, const struct vbn_event *event, size_t size)
+{
+	const uint8_t *data = slot_of(end, event->imm, size);
+	uint64_t sequence;
+
+	if (unlikely(!event->has_imm || event->len != size))
+		end->track.corrupt++;
+	else if (likely(pattern_check(data, size, end->peer_stream, &sequence) &&
+			 ((uint32_t)sequence & CREDIT_MASK) == event->imm))
+		track_sequence(&end->track, sequence);
+	else if (overtaken(end, data, size, event->imm, &sequence))
+		track_sequence(&end->track, sequence);
+	else
+		end->track.corrupt++;
+}
+
 static force_inline void event_received(struct side *side, struct end *end,
 	const struct vbn_event *event, const enum msg_op op, const bool verify)
 {
@@ -188,10 +222,10 @@ static force_inline void event_received(struct side *side, struct end *end,
 		take_credit(end, event->imm);
 		return;
 	}
-	if (verify)
-		check_message(end, event,
-			op == OP_WRITE_IMM ? slot_of(end, event->imm, size) : event->buf->data,
-			size, op);
+	if (verify && op == OP_WRITE_IMM)
+		check_slot(end, event, size);
+	else if (verify)
+		check_message(end, event, event->buf->data, size, op);
 	count_received(side, end, 1);
 }
 
@@ -391,7 +425,10 @@ static uint64_t pace_room(struct side *side)
 
 static uint64_t late_after(const struct end *end)
 {
-	return end->peer && end->side->run->conf.connection == VBN_RC ? LATE : LATE_FOR_SURE;
+	const struct msgrate_options *conf = &end->side->run->conf;
+	bool harmless = end->peer && conf->connection == VBN_RC && conf->op != OP_WRITE_IMM;
+
+	return harmless ? LATE : LATE_FOR_SURE;
 }
 
 /* The window to the peer is shut. What is lost would keep it shut for ever: where the device is
@@ -455,7 +492,7 @@ static force_inline int look_for_write(struct side *side, struct end *end)
 	const uint8_t *slots = vbn_export_addr(end->slots);
 	const uint8_t *mark = slots + (end->received & end->slot_mask) * slot_size(size) + size - 1;
 
-	if (load_acquire(mark) != mark_value(end, end->received))
+	if (!end->receives || load_acquire(mark) != mark_value(end, end->received))
 		return 0;
 	store_once(&end->received, end->received + 1);
 	count_first(side);
@@ -472,7 +509,7 @@ static force_inline void end_time(struct side *side, struct end *end, const enum
 {
 	uint64_t took;
 
-	if (end->answers || !end->asked_at || answered(end, op) != end->sent)
+	if (end->answers || !end->asked_at || answered(end, op) + end->given_up != end->sent)
 		return;
 	took = now_ns() - end->asked_at;
 	end->asked_at = 0;
@@ -480,13 +517,29 @@ static force_inline void end_time(struct side *side, struct end *end, const enum
 		histogram_record(side->times, took);
 }
 
-static force_inline uint64_t ping_room(const struct end *end, const enum msg_op op)
+/* Without a reliable connection an answer that has not come by now never will: the next message goes
+ * all the same. Looked at now and then, since the clock costs more than a look. */
+static void __attribute__((noinline)) wait_for_answer(struct end *end)
+{
+	if (++end->looks % 256 || !end->asked_at || now_ns() - end->asked_at < LATE_FOR_SURE)
+		return;
+	end->asked_at = 0;
+	end->given_up++;
+}
+
+static force_inline uint64_t ping_room(struct end *end, const enum msg_op op)
 {
 	uint64_t back = answered(end, op);
 
 	if (end->answers)
 		return back - end->staged;
-	return back == end->staged;
+	if (unlikely(back + end->given_up > end->staged)) /* it has come after all */
+		end->given_up = end->staged - back;
+	if (back + end->given_up == end->staged)
+		return 1;
+	if (unlikely(end->may_lose))
+		wait_for_answer(end);
+	return 0;
 }
 
 static force_inline int end_ping(
@@ -646,7 +699,10 @@ int side_receive(struct side *side)
 
 	if (credits_mix(side->run) || (conf->op != OP_SEND && conf->op != OP_WRITE))
 		return side_events(side, (enum msg_op)conf->op, conf->verify);
-	for (int i = 0; i < side->n_ends; i++)
+	for (int i = 0; i < side->n_ends; i++) {
 		did += receive_burst(side, &side->ends[i], conf->verify && conf->op == OP_SEND);
+		if (conf->latency && conf->op == OP_WRITE)
+			did += look_for_write(side, &side->ends[i]);
+	}
 	return did;
 }

@@ -4,6 +4,10 @@
 #include <signal.h>
 #include <time.h>
 
+/* A process that has not said in this time that it sends no more never will: it is stopped, or its
+ * host is. */
+#define SILENCE (10 * SECOND)
+
 /* Sleeps until the moment, or until the run is over: true then. */
 static bool sleep_until(struct run *run, uint64_t ns)
 {
@@ -23,7 +27,7 @@ static bool sleep_until(struct run *run, uint64_t ns)
  * of which this end sees the completion. */
 static uint64_t on_the_way(struct run *run)
 {
-	bool received = op_is_received((enum msg_op)run->conf.op);
+	bool received = counts_where_it_comes(run);
 	uint64_t sum = 0;
 
 	for (int i = 0; i < run->n_ends; i++) {
@@ -59,9 +63,12 @@ static void agree_on_end(struct run *run)
 			break;
 	if (other_tell_end(run))
 		return;
-	until = now_ns() + 10 * SECOND;
-	while (!other_poll(run, SECOND / 50) && now_ns() < until)
-		;
+	until = now_ns() + SILENCE;
+	while (!other_poll(run, SECOND / 50))
+		if (now_ns() > until) {
+			other_is_silent(run);
+			return;
+		}
 }
 
 /* The time is over: nothing new is sent, and what is on its way may take as long as it comes. */
@@ -93,7 +100,12 @@ static bool is_over(struct run *run)
 {
 	if (!run->other)
 		return false;
-	return other_poll(run, 0) || stop_signal() ||
+	if (other_poll(run, 0)) {
+		if (run->other->leads && run->other->ended && !run->conf.iters)
+			say("the other process has ended the run before its time");
+		return true;
+	}
+	return stop_signal() ||
 		(run->conf.iters && run->n_senders && load_once(&run->n_unfinished) <= 0);
 }
 
@@ -107,22 +119,19 @@ static bool sleep_or_over(struct run *run, uint64_t ns)
 	return sleep_until(run, ns) || is_over(run);
 }
 
-/* Each second, or for a report as often as makes a line of it. */
+/* Each second, or for a report as often as it draws. */
 static uint64_t tick(const struct run *run)
 {
-	uint64_t part = run->conf.iters ? SECOND / 20 : (uint64_t)run->conf.duration / 100;
-
-	if (!run->samples || part > SECOND)
-		return SECOND;
-	return part < SECOND / 50 ? SECOND / 50 : part;
+	return run->samples ? samples_tick(run) : SECOND;
 }
 
 static void watch(struct run *run)
 {
 	uint64_t begin = now_ns() + (uint64_t)run->conf.warmup, next = begin;
-	uint64_t end = run->conf.iters || (run->other && !run->other->leads)
+	bool follows = run->other && !run->other->leads;
+	uint64_t end = run->conf.iters
 		? UINT64_MAX
-		: begin + (uint64_t)run->conf.duration;
+		: begin + (uint64_t)run->conf.duration + (follows ? SILENCE : 0);
 	struct progress start, before, now;
 
 	if (sleep_or_over(run, begin))
@@ -143,6 +152,8 @@ static void watch(struct run *run)
 			progress_print(run, &start, &before, &now);
 		before = now;
 	}
+	if (follows)
+		other_is_silent(run);
 }
 
 /* Where the other process has gone there is nothing to wait for. */

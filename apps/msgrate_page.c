@@ -10,7 +10,7 @@
 
 static uint64_t side_count(const struct run *run, const struct side *side)
 {
-	bool received = op_is_received((enum msg_op)run->conf.op);
+	bool received = counts_where_it_comes(run);
 	uint64_t came = 0, sent = 0;
 
 	for (int i = 0; i < side->n_ends; i++) {
@@ -39,18 +39,29 @@ static uint64_t *new_row(struct samples *samples)
 	return samples->rows + samples->n_rows++ * samples->width;
 }
 
+uint64_t samples_tick(const struct run *run)
+{
+	uint64_t part = run->conf.iters ? SECOND / 20 : (uint64_t)run->conf.duration / 100;
+
+	return part < SECOND / 50 ? SECOND / 50 : part < SECOND ? part : SECOND;
+}
+
 void samples_take(struct run *run)
 {
 	struct samples *samples = run->samples;
-	uint64_t *row;
+	uint64_t *row, now = now_ns();
 
 	if (!samples)
 		return;
 	samples->width = (size_t)run->n_sides + 1;
+	/* One that comes late has its next one on its heels: a rate of a moment so short says nothing. */
+	if (samples->n_rows &&
+		now - samples->rows[(samples->n_rows - 1) * samples->width] < samples_tick(run) / 2)
+		return;
 	row = new_row(samples);
 	if (!row)
 		return;
-	row[0] = now_ns();
+	row[0] = now;
 	for (int i = 0; i < run->n_sides; i++)
 		row[1 + i] = side_count(run, &run->sides[i]);
 }
@@ -249,26 +260,109 @@ static void cpu_model(char *text, size_t size)
 		fclose(file);
 }
 
-static void write_machine(FILE *file, const struct page_run *run)
+/* The runs that were asked for: all but the one that the report adds. */
+static size_t n_asked(const struct page *page)
 {
-	char model[128], text[512], rate[32];
+	size_t n = 0;
+
+	for (const struct page_run *run = page->first; run; run = run->next)
+		n += is_latency(run) == is_latency(page->first);
+	return n;
+}
+
+/* The run, of those asked for, in which this is highest. */
+static const struct page_run *best_of(const struct page *page, const char *key)
+{
+	const struct page_run *best = page->first;
+
+	for (const struct page_run *run = page->first; run; run = run->next)
+		if (is_latency(run) == is_latency(page->first) &&
+			number_of(run, key) > number_of(best, key))
+			best = run;
+	return best;
+}
+
+static void write_result(FILE *file, const struct page *page)
+{
+	const struct page_run *first = page->first, *fastest = best_of(page, "msg_rate");
+	const struct page_run *widest = best_of(page, "gbit_rate");
+	char text[256], rate[32];
+
+	human_number(number_of(fastest, "msg_rate"), rate);
+	if (n_asked(page) == 1)
+		snprintf(text, sizeof(text), "%s messages/s, %.2f Gbit/s, %.0f cycles a message",
+			rate, number_of(first, "gbit_rate"),
+			number_of(first, "cycles_per_message"));
+	else
+		snprintf(text, sizeof(text),
+			"at most %s messages/s, of %.0f bytes; at most %.2f Gbit/s, of %.0f bytes",
+			rate, number_of(fastest, "size"), number_of(widest, "gbit_rate"),
+			number_of(widest, "size"));
+	row(file, "result", text);
+}
+
+/* The sum of all runs, or why there is none. */
+static void add_count(const struct page *page, const char *key, char *text, size_t size)
+{
+	size_t used = strlen(text);
+	double sum = 0;
+
+	for (const struct page_run *run = page->first; run; run = run->next) {
+		if (is_latency(run) != is_latency(page->first))
+			continue;
+		if (json_is_null(json_object_get(run->result, key))) {
+			snprintf(text + used, size - used, ", %s not checked", key);
+			return;
+		}
+		sum += number_of(run, key);
+	}
+	snprintf(text + used, size - used, "%s%s %.0f", used ? ", " : "", key, sum);
+}
+
+static void write_counts(FILE *file, const struct page *page)
+{
+	static const char *const keys[] = {
+		"sent", "received", "lost", "corrupt", "duplicate", "reordered"};
+	char text[256] = "";
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		add_count(page, keys[i], text, sizeof(text));
+	row(file, "counts", text);
+}
+
+static void write_what(FILE *file, const struct page *page)
+{
+	const struct page_run *first = page->first, *last = first;
+	char text[128];
+
+	for (const struct page_run *run = first; run; run = run->next)
+		if (is_latency(run) == is_latency(first))
+			last = run;
+	if (last == first)
+		snprintf(text, sizeof(text), "%s %s of %.0f bytes", text_of(first, "connection"),
+			text_of(first, "op"), number_of(first, "size"));
+	else
+		snprintf(text, sizeof(text), "%s %s of %.0f to %.0f bytes, %zu runs",
+			text_of(first, "connection"), text_of(first, "op"),
+			number_of(first, "size"), number_of(last, "size"), n_asked(page));
+	row(file, "what", text);
+}
+
+static void write_machine(FILE *file, const struct page *page)
+{
+	const struct page_run *run = page->first;
+	char model[128], text[512];
 	struct utsname name;
 	time_t now = time(NULL);
 	struct tm when;
 
 	cpu_model(model, sizeof(model));
 	uname(&name);
-	fputs("<h2>The run and the machine</h2>\n<table>\n", file);
-	snprintf(text, sizeof(text), "%s %s of %.0f bytes", text_of(run, "connection"),
-		text_of(run, "op"), number_of(run, "size"));
-	row(file, "what", text);
-	snprintf(text, sizeof(text), "%s messages/s, %.2f Gbit/s, %.0f cycles a message",
-		human_number(number_of(run, "msg_rate"), rate), number_of(run, "gbit_rate"),
-		number_of(run, "cycles_per_message"));
-	row(file, "result", text);
-	snprintf(text, sizeof(text), "sent %.0f, received %.0f, lost %.0f", number_of(run, "sent"),
-		number_of(run, "received"), number_of(run, "lost"));
-	row(file, "counts", text);
+	fprintf(file, "<h2>The run%s and the machine</h2>\n<table>\n",
+		n_asked(page) > 1 ? "s" : "");
+	write_what(file, page);
+	write_result(file, page);
+	write_counts(file, page);
 	snprintf(text, sizeof(text), "%s, driver %s%s", text_of(run, "device"),
 		text_of(run, "driver"),
 		vhca_is_loaded() ? "; emulated (vhca): its times are no hardware's" : "");
@@ -344,23 +438,45 @@ static const char head[] =
 	"th,td{text-align:left;padding:.25em .6em;border-bottom:1px solid #d8dee4;vertical-align:top}\n"
 	"svg{width:100%;height:auto;font:11px system-ui,sans-serif;fill:#57606a}\n"
 	".grid{stroke:#e3e7ec;stroke-width:1}.name{font-weight:600;font-size:12px}\n"
+	"summary{cursor:pointer;font-weight:600;margin:1.6em 0 .4em}\n"
+	"@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}th,td{border-color:#30363d}"
+	"svg{fill:#9198a1}.grid{stroke:#21262d}}\n"
 	"</style></head><body>\n<h1>Verbena: message rate and latency</h1>\n";
 
-int page_write(FILE *file, const struct page *page)
+/* Of each run by itself. */
+static void draw_runs(FILE *file, const struct page *page)
 {
-	errno = 0;
-	fputs(head, file);
-	write_machine(file, page->first);
 	for (const struct page_run *run = page->first; run; run = run->next)
 		if (!is_latency(run))
 			draw_rates(file, run);
 	for (const struct page_run *run = page->first; run; run = run->next)
 		if (is_latency(run))
 			draw_latency(file, run);
+}
+
+/* Of several runs first what they come to together; each by itself for who wants it. */
+static void write_sweep(FILE *file, const struct page *page)
+{
 	draw_sizes(file, page, false, "msg_rate", "Messages per second by size", "messages/s");
 	draw_sizes(file, page, false, "gbit_rate", "Gbit/s by size", "Gbit/s");
 	draw_sizes(file, page, true, "p50", "Median latency by size", "us");
 	write_runs(file, page);
+	fputs("<details><summary>Each run by itself</summary>\n", file);
+	draw_runs(file, page);
+	fputs("</details>\n", file);
+}
+
+int page_write(FILE *file, const struct page *page)
+{
+	errno = 0;
+	fputs(head, file);
+	write_machine(file, page);
+	if (n_asked(page) > 1) {
+		write_sweep(file, page);
+	} else {
+		draw_runs(file, page);
+		write_runs(file, page);
+	}
 	write_modes(file, page->first);
 	fputs("</body></html>\n", file);
 	return fflush(file) || ferror(file) ? errno ? errno : EIO : 0;

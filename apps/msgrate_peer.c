@@ -1,6 +1,6 @@
 /* msgrate_peer.c - a run between two processes: what they tell each other over a session
  *
- * Service "msgrate", version 1: each message is one JSON object with a `say`, in this order.
+ * Service "msgrate", version 2: each message is one JSON object with a `say`, in this order.
  *
  *     connecting                          listening
  *     run: the parameters            ->
@@ -102,8 +102,9 @@ static int await(struct other *other, const char *say, json_t **message)
 	while ((err = hear(other, SLICE, message)) == -ETIMEDOUT)
 		if (stop_signal() || now_ns() > until)
 			return lose(other,
-				stop_signal() ? "stopped"
-					      : "the other process does not answer in time");
+				stop_signal()
+					? "stopped"
+					: "the other process does not answer in time: see whether it is stopped, or its host");
 	if (!err && !says(*message, say))
 		err = lose_nonsense(other, say);
 	return err;
@@ -140,9 +141,10 @@ static const struct parameter parameters[] = {
 int other_offer(struct run *run)
 {
 	json_t *answer,
-		*message = json_pack("{s:s, s:i, s:b, s:b, s:b, s:b}", "say", "run", "ends",
+		*message = json_pack("{s:s, s:i, s:b, s:b, s:b, s:b, s:b}", "say", "run", "ends",
 			run->n_ends, "bidirectional", run->conf.bidirectional, "verify",
-			run->conf.verify, "latency", run->conf.latency, "aside", run->conf.aside);
+			run->conf.verify, "latency", run->conf.latency, "aside", run->conf.aside,
+			"allow_loss", run->conf.allow_loss);
 	int err;
 
 	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++)
@@ -172,6 +174,7 @@ static int take_parameters(struct run *run, const json_t *message)
 	run->conf.aside = json_is_true(json_object_get(message, "aside"));
 	run->conf.latency = json_is_true(json_object_get(message, "latency"));
 	run->conf.verify = json_is_true(json_object_get(message, "verify"));
+	run->conf.allow_loss |= json_is_true(json_object_get(message, "allow_loss"));
 	run->other->n_ends = (int)json_integer_value(json_object_get(message, "ends"));
 	if (run->other->n_ends < 1 || run->other->n_ends > MAX_ENDS ||
 		run->conf.tx_depth & (run->conf.tx_depth - 1) ||
@@ -319,6 +322,12 @@ bool other_poll(struct run *run, uint64_t timeout_ns)
 	return true;
 }
 
+void other_is_silent(struct run *run)
+{
+	lose(run->other,
+		"the other process does not answer in time: see whether it is stopped, or its host");
+}
+
 /* When no end of this process sends any more. */
 int other_tell_end(struct run *run)
 {
@@ -407,19 +416,25 @@ int other_swap_tallies(struct run *run, const char *say)
 			err = lose_nonsense(run->other, say);
 	take_window(run->other, message);
 	json_decref(message);
+	run->other->told = !err;
 	return err;
 }
 
 /* ---- meeting ---- */
 
 static const struct vbn_session_conf session_conf = {
-	.service = SERVICE, .version_min = 1, .version_max = 1, .max_message = MAX_MESSAGE};
+	.service = SERVICE, .version_min = 2, .version_max = 2, .max_message = MAX_MESSAGE};
 
 int other_connect(struct other *other, const char *address)
 {
 	int err = vbn_session_connect(address, &session_conf, &other->session);
 
 	other->leads = true;
+	if (err == -ECANCELED || stop_signal()) {
+		vbn_session_close(other->session, NULL);
+		other->session = NULL;
+		return STATUS_STOPPED;
+	}
 	if (err == -EINVAL)
 		return STATUS_USAGE;
 	if (err)

@@ -94,7 +94,7 @@ static const char *role(const struct run *run)
 
 static bool received(const struct run *run)
 {
-	return op_is_received((enum msg_op)run->conf.op);
+	return counts_where_it_comes(run);
 }
 
 /* Whether this end's counts are the messages: where they come, else where they complete. */
@@ -160,9 +160,8 @@ static double first_message(const struct run *run)
 	for (int i = 0; i < run->n_sides; i++)
 		if (run->sides[i].first_ns && run->sides[i].first_ns < first)
 			first = run->sides[i].first_ns;
-	return first == UINT64_MAX || first < cmd_started_ns
-		? -1
-		: (double)(first - cmd_started_ns) / 1e9;
+	return first == UINT64_MAX || first < run->began_ns ? -1
+							    : (double)(first - run->began_ns) / 1e9;
 }
 
 void window_take(const struct run *run, struct window *window)
@@ -230,6 +229,16 @@ static void count_stream(const struct run *run, struct result *result, const str
 		result->lost += sent - came;
 }
 
+/* The same, where the other process has told nothing: what this end has seen itself. */
+static void count_half(const struct run *run, struct result *result, const struct end *end)
+{
+	const struct tally *tally = &end->tally;
+
+	result->sent += tally->sent;
+	result->received += received(run) ? tally->received : tally->completed;
+	result->duplicate += tally->duplicate;
+}
+
 static void result_losses(const struct run *run, struct result *result)
 {
 	for (int i = 0; i < run->n_ends; i++) {
@@ -238,9 +247,11 @@ static void result_losses(const struct run *run, struct result *result)
 		struct stream peers = {&end->peer_tally, &end->tally};
 
 		count_tally(result, &end->tally);
-		if (end->sends)
+		if (end->sends && result->whole)
 			count_stream(run, result, &own);
-		if (end->peer)
+		if (!result->whole)
+			count_half(run, result, end);
+		if (end->peer || !result->whole)
 			continue;
 		count_tally(result, &end->peer_tally);
 		if (end->receives)
@@ -275,7 +286,7 @@ static void learn_tallies(struct run *run)
 
 void result_take(struct run *run, struct result *result)
 {
-	*result = (struct result){0};
+	*result = (struct result){.whole = !run->other || run->other->told};
 	learn_tallies(run);
 	result_window(run, result);
 	result_losses(run, result);
@@ -406,7 +417,10 @@ static void print_verdict(const struct run *run, const struct result *result)
 	printf("\n%s in %.3f s", plural(result->messages, "message", messages), result->seconds);
 	if (result->first_message_seconds >= 0)
 		printf(", the first after %.3f s", result->first_message_seconds);
-	printf("; lost %llu", (unsigned long long)result->lost);
+	if (result->whole)
+		printf("; lost %llu", (unsigned long long)result->lost);
+	else
+		printf("; lost not known, the other process has not told");
 	print_count("corrupt", result->corrupt, checks_corrupt(run));
 	print_count("duplicate", result->duplicate, checks_order(run) || result->duplicate);
 	print_count("reordered", result->reordered, checks_order(run));
@@ -518,7 +532,7 @@ static void set_counts(const struct run *run, json_t *root, const struct result 
 	set_count(root, "messages", result->messages, true);
 	set_count(root, "sent", result->sent, true);
 	set_count(root, "received", result->received, true);
-	set_count(root, "lost", result->lost, true);
+	set_count(root, "lost", result->lost, result->whole);
 	set_count(root, "corrupt", result->corrupt, checks_corrupt(run));
 	set_count(root, "duplicate", result->duplicate, checks_order(run) || result->duplicate);
 	set_count(root, "reordered", result->reordered, checks_order(run));

@@ -20,17 +20,18 @@ static int too_large(
 		(long long)value, run->port_info.name, what, (unsigned long long)most);
 }
 
-/* Those that the port decides. */
+/* Those that the port decides; of a sweep before its first run. */
 static int check_port(const struct run *run)
 {
 	const struct msgrate_options *conf = &run->conf;
 	const struct vbn_port_info *port = &run->port_info;
 	int64_t mtu = conf->mtu ? conf->mtu : port->mtu;
+	int64_t size = conf->size > conf->last_size ? conf->size : conf->last_size;
 
-	if (port->max_message && (uint64_t)conf->size > port->max_message)
-		return too_large("size", conf->size, port->max_message, "messages", run);
-	if (conf->connection == VBN_UD && conf->size > mtu)
-		return too_large("size", conf->size, (uint64_t)mtu, "datagrams", run);
+	if (port->max_message && (uint64_t)size > port->max_message)
+		return too_large("size", size, port->max_message, "messages", run);
+	if (conf->connection == VBN_UD && size > mtu)
+		return too_large("size", size, (uint64_t)mtu, "datagrams", run);
 	if (port->max_depth && conf->tx_depth > port->max_depth)
 		return too_large("tx-depth", conf->tx_depth, port->max_depth, "rings", run);
 	if (port->max_depth && conf->rx_depth > port->max_depth)
@@ -43,7 +44,7 @@ static int64_t default_depth(const struct run *run)
 {
 	int64_t each = (run->conf.size + 128) * run->conf.queues, depth = DEFAULT_DEPTH;
 
-	while (depth > 16 && depth * each > RING_MEMORY)
+	while (depth > 1 && depth * each > RING_MEMORY)
 		depth /= 2;
 	if (run->port_info.max_depth && depth > run->port_info.max_depth)
 		depth = run->port_info.max_depth;
@@ -142,6 +143,10 @@ static int verdict(const struct run *run, const struct result *result)
 	if (!result->received)
 		say("no message got through: nothing was received while the run lasted; give it longer, or look at "
 		    "verbena devices");
+	else if (!result->messages)
+		say("no message was done within the %.3f s that count, and %llu in the whole run: give it a longer "
+		    "--duration, or --iters",
+			result->seconds, (unsigned long long)result->received);
 	return result->received ? STATUS_DONE : STATUS_LOST;
 }
 
@@ -225,7 +230,10 @@ static int run_one(struct run *run, struct runs *runs)
 	struct samples samples = {0};
 	int status = check_port(run);
 
+	run->began_ns = runs->n_begun++ || run->conf.listen ? now_ns() : cmd_started_ns;
 	run_init(run);
+	if (run->other)
+		run->other->ended = run->other->told = false;
 	if (runs->page)
 		run->samples = &samples;
 	if (!status && (!run->other || run->other->leads))
@@ -272,8 +280,6 @@ static int sweep(const struct run *all, struct runs *runs)
 
 		*run = *all;
 		run->conf.size = size;
-		if (run->other)
-			run->other->ended = false;
 		if (size != all->conf.size && !stop_signal())
 			run->chosen[0] = 0;
 		one = run_one(run, runs);
@@ -291,8 +297,6 @@ static int latency_aside(const struct run *all, struct runs *runs)
 
 	*run = *all;
 	run->chosen[0] = 0;
-	if (run->other)
-		run->other->ended = false;
 	conf->latency = conf->aside = true;
 	conf->bidirectional = op_is_received((enum msg_op)conf->op) || conf->op == OP_WRITE;
 	conf->verify = false;
@@ -312,7 +316,7 @@ static int sweep_and_report(const struct run *all, struct runs *runs)
 
 	if (runs->page && !all->conf.latency && status <= STATUS_LOST && !stop_signal())
 		status = worse(status, latency_aside(all, runs));
-	return status;
+	return stop_signal() ? STATUS_STOPPED : status;
 }
 
 /* Runs for one peer, until it has had all that it wants. */
@@ -325,7 +329,6 @@ static int serve_peer(const struct run *all, struct runs *runs)
 		int one;
 
 		*run = *all;
-		run->other->ended = false;
 		if (other_take(run)) {
 			if (n && vbn_session_status(run->other->session) == -ENOTCONN)
 				return status;

@@ -145,6 +145,8 @@ static void set_pace_and_window(struct side *side)
 		? (double)run->conf.rate / 1e9 * side->unfinished / run->n_senders
 		: 0;
 	side->pace_start = now_ns();
+	if (side->pace_per_ns > 0) /* the first message is due */
+		side->pace_start -= (uint64_t)(1 / side->pace_per_ns);
 }
 
 /* Takes down what there is of a side, on its thread. */
@@ -166,7 +168,7 @@ static void side_destroy(struct side *side)
 
 static bool all_came(const struct side *side)
 {
-	bool received = op_is_received((enum msg_op)side->run->conf.op);
+	bool received = counts_where_it_comes(side->run);
 
 	for (int i = 0; i < side->n_ends && received; i++) {
 		const struct end *end = &side->ends[i];

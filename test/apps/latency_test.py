@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-from command import (DONE, MSGRATE_KEYS, MSGRATE_MORE_KEYS, SLOWER, USAGE, VERBENA, CommandTest, environment, main, read_until,
+from command import (DONE, LOST, MSGRATE_KEYS, MSGRATE_MORE_KEYS, SLOWER, USAGE, VERBENA, CommandTest, environment, main, read_until,
                      strict_json, verbena)
 from pair_test import CONNECTING, DEVICE, LISTENING
 
@@ -44,6 +44,17 @@ class Latency(CommandTest):
         answer, result = measure("--iters", "500", "--verify", "--queues", "3")
         self.sound(answer, result)
         self.assertEqual((result["messages"], result["corrupt"], result["duplicate"]), (3000, 0, 0), answer)
+
+    def test_lost(self):
+        """One lost datagram, and the run sent no more; a lost write was not even counted."""
+        for args, goes_on in ((["--connection", "ud"], True), (["--connection", "uc"], True),
+                              (["--connection", "uc", "--op", "write"], False)):
+            answer = verbena("vhca", "--fault", "msg-drop=20", "--", VERBENA, "latency", "--duration", "600ms", "--json", "-", *args)
+            self.status(answer, LOST)
+            result = strict_json(answer.out)
+            self.assertEqual(result["lost"], 1, answer)
+            if goes_on:
+                self.assertGreater(result["sent"], 30, answer)
 
     def test_table(self):
         answer = verbena("latency", "--device", "vhca", "--duration", "200ms", "--size", "64-128")

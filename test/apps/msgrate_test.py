@@ -6,7 +6,7 @@ import stat
 import subprocess
 from html.parser import HTMLParser
 
-from command import (CANNOT, DONE, LOST, SLOWER, VERBENA, WORKER_KEYS, CommandTest, main, run, strict_json, tempfile,
+from command import (CANNOT, DONE, LOST, SLOWER, USAGE, VERBENA, WORKER_KEYS, CommandTest, main, run, strict_json, tempfile,
                      verbena)
 
 MIB = 1 << 20
@@ -171,6 +171,34 @@ class Result(CommandTest):
             self.nothing_wrong(answer, result)
             self.assertEqual(result["messages"], result["sent"], answer)
 
+    def test_memory(self):
+        """Rings of large messages had 80 bufs whatever their size: 20 GiB for messages of 256 MiB."""
+        for args in (["--size", "16MiB", "--iters", "2"], ["--size", "1MiB", "--queues", "16", "--iters", "1"]):
+            answer, result = measure("--device", "vhca", *args)
+            self.nothing_wrong(answer, result)
+            self.assertLess(result["max_rss_bytes"], 400 * MIB, answer)
+
+    def test_first_message_of_each(self):
+        """A sweep's later runs counted the time to their first message from the start of the command."""
+        answer, result = measure("--device", "vhca", "--size", "64-512", "--duration", "200ms")
+        self.status(answer, DONE)
+        runs = result["runs"]
+        self.assertLess(runs[3]["first_message_seconds"], sum(run["seconds"] for run in runs[:3]), answer)
+
+    def test_sweep_of_too_large(self):
+        """Given a size that the port has not, a sweep does not begin."""
+        answer = verbena("msgrate", "--device", "vhca", "--connection", "ud", "--size", "64-4KiB", "--json", "-")
+        self.status(answer, USAGE)
+        self.assertEqual(answer.out, "")
+        self.assertIn("4096", answer.err)
+
+    def test_rate_below_the_window(self):
+        """The first message goes at once, however low the rate."""
+        answer, result = measure("--device", "vhca", "--rate", "1", "--iters", "1")
+        self.nothing_wrong(answer, result)
+        answer, result = measure("--device", "vhca", "--rate", "1", "--duration", "300ms", "--warmup", "0")
+        self.assertEqual(result["received"], 1, answer)
+
     def test_rate(self):
         answer, result = measure("--device", "vhca", "--rate", "20k", "--duration", "1", "--verify")
         self.nothing_wrong(answer, result)
@@ -239,12 +267,18 @@ class Report(CommandTest):
 
     def test_sweep(self):
         page = self.page("msgrate", "--iters", "3000", "--size", "64-256", "--op", "write", "--verify")
-        for title in ("Messages per second by size", "Gbit/s by size", "Latency by percentile, 64 bytes"):
-            self.assertIn(title, page.titles)
+        self.assertEqual(page.titles[:4], ["The runs and the machine", "Messages per second by size", "Gbit/s by size", "Runs"])
+        self.assertIn("Latency by percentile, 64 bytes", page.titles)
 
     def test_latency(self):
         page = self.page("latency", "--iters", "1000", "--size", "8-32")
         self.assertIn("Median latency by size", page.titles)
+
+    def test_standard_output(self):
+        """It made a file of that name."""
+        answer = verbena("msgrate", "--report", "-")
+        self.status(answer, USAGE)
+        self.sentence(answer, "--report", "FILE.html")
 
     def test_no_place(self):
         answer = verbena("msgrate", "--report", "/nowhere/report.html")
@@ -303,6 +337,14 @@ class Faults(CommandTest):
         self.assertEqual(answer.err.count("remote access"), 1, answer)
         self.assertEqual(len(result["errors"]), 1, answer)
         self.assertIn("remote access", result["errors"][0])
+
+    def test_failed_device(self):
+        """Who only received by vbn_recv() never heard that the device had failed."""
+        for op in ("send", "read"):
+            answer, result = under_fault("device-fatal=300ms", "--duration", "60", "--op", op)
+            self.status(answer, LOST)
+            self.assertEqual(result["failed_queues"], 2, answer)
+            self.assertIn("fatal", result["errors"][0])
 
     def test_a_long_error(self):
         """It was cut at 255 characters, within a word."""
