@@ -38,6 +38,7 @@
 #include <verbena/ring.h>
 #include <verbena/session.h>
 #include <verbena/srq.h>
+#include <verbena/telemetry.h>
 #include <verbena/timer.h>
 #include <verbena/worker.h>
 #include <verbena/zone.h>

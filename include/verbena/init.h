@@ -26,6 +26,12 @@ void vbn_log_to(int level, vbn_log_fn *fn, void *arg);
  *                          says; where there are no such pages, the next smaller ones, and the
  *                          mode page_size says why (default: 2M)
  *   --vbn-log=LEVEL        error, warning, notice, info, debug
+ *   --vbn-telemetry=SWITCH auto, on, off: the socket of verbena/telemetry.h; auto goes without where
+ *                          it cannot be had (default: auto)
+ *   --vbn-file-prefix=NAME the directory that it is in (default: verbena)
+ *   --vbn-metrics=ADDR:PORT  the same as OpenMetrics, at http://ADDR:PORT/metrics, for Prometheus;
+ *                          ":PORT" is on the loopback address, port 0 any that is free, and a notice
+ *                          says which (default: none)
  *
  * They end at "--"; the last of a kind holds. Where the call fails nothing is taken out.
  * -EINVAL: an unknown --vbn- option or value. -EALREADY: called before. -EAGAIN, -ENOMEM: no thread

@@ -1,19 +1,33 @@
-/* counter.c - the registry of named counters */
+/* counter.c - the registry of named counters, and what else there is to say of who has them */
 
 #include "base/base.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct counter_set *first, **end = &first;
+static uint32_t last_id;
+
+/* So that those of a kind always stand in the order of their ids. There are few that are numbered. */
+static struct counter_set **place_of(const struct counter_set *set)
+{
+	struct counter_set **at = &first;
+
+	while (*at && (strcmp((*at)->kind, set->kind) || (*at)->id < set->id))
+		at = &(*at)->next;
+	return at;
+}
 
 void vbn__counters_add(struct counter_set *set)
 {
 	pthread_mutex_lock(&lock);
-	set->next = NULL;
-	set->at = end;
-	*end = set;
-	end = &set->next;
+	if (!set->numbered)
+		set->id = ++last_id;
+	set->at = set->numbered ? place_of(set) : end;
+	set->next = *set->at;
+	*(set->next ? &set->next->at : &end) = &set->next;
+	*set->at = set;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -28,15 +42,93 @@ void vbn__counters_remove(struct counter_set *set)
 	pthread_mutex_unlock(&lock);
 }
 
-int vbn__counters_each(
-	int (*fn)(const struct counter_set *set, size_t i, uint64_t value, void *arg), void *arg)
+int vbn__counters_visit(int (*fn)(const struct counter_set *set, void *arg), void *arg)
 {
 	int ret = 0;
 
 	pthread_mutex_lock(&lock);
 	for (const struct counter_set *set = first; set && !ret; set = set->next)
-		for (size_t i = 0; i < set->n && !ret; i++)
-			ret = fn(set, i, load_once(&set->values[i]), arg);
+		ret = fn(set, arg);
 	pthread_mutex_unlock(&lock);
 	return ret;
+}
+
+struct each {
+	int (*fn)(const struct counter_set *set, size_t i, uint64_t value, void *arg);
+	void *arg;
+};
+
+static int each_of_object(const struct counter_set *set, void *arg)
+{
+	const struct each *each = arg;
+	int ret = 0;
+
+	for (; set && !ret; set = set->more)
+		for (size_t i = 0; i < set->n && !ret; i++)
+			ret = each->fn(set, i, load_once(&set->values[i]), each->arg);
+	return ret;
+}
+
+int vbn__counters_each(
+	int (*fn)(const struct counter_set *set, size_t i, uint64_t value, void *arg), void *arg)
+{
+	return vbn__counters_visit(each_of_object, &(struct each){fn, arg});
+}
+
+/* ---- facts ---- */
+
+static struct fact *fact_add(struct fact_list *list, const char *name, const char *help)
+{
+	static struct fact spare; /* what there is no room for */
+	struct fact *fact =
+		list->n < (int)ARRAY_SIZE(list->facts) ? &list->facts[list->n++] : &spare;
+
+	fact->name = name;
+	fact->help = help;
+	fact->text[0] = '\0';
+	return fact;
+}
+
+void vbn__fact_text(struct fact_list *list, const char *name, const char *text)
+{
+	struct fact *fact = fact_add(list, name, "");
+
+	fact->kind = FACT_TEXT;
+	snprintf(fact->text, sizeof(fact->text), "%s", text);
+}
+
+static void add_number(struct fact_list *list, enum fact_kind kind, const char *name,
+	const char *help, uint64_t number)
+{
+	struct fact *fact = fact_add(list, name, help);
+
+	fact->kind = kind;
+	fact->number = number;
+}
+
+void vbn__fact_number(struct fact_list *list, const char *name, uint64_t number)
+{
+	add_number(list, FACT_NUMBER, name, "", number);
+}
+
+void vbn__fact_gauge(struct fact_list *list, const char *name, const char *help, uint64_t number)
+{
+	add_number(list, FACT_GAUGE, name, help, number);
+}
+
+void vbn__fact_counter(struct fact_list *list, const char *name, const char *help, uint64_t number)
+{
+	add_number(list, FACT_COUNTER, name, help, number);
+}
+
+/* Not instrumented: a race detector sees the owner's plain stores, and has nothing to pair them
+ * with. */
+noinline __attribute__((__no_sanitize__("thread"))) uint32_t vbn__glance(const uint32_t *word)
+{
+	return load_once(word);
+}
+
+noinline __attribute__((__no_sanitize__("thread"))) bool vbn__glance_flag(const bool *flag)
+{
+	return load_once(flag);
 }

@@ -8,6 +8,7 @@
 #ifndef VBN_COUNTER_H
 #define VBN_COUNTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,12 +23,51 @@ struct counter_name {
 	const char *help; /* one clause: what one count is */
 };
 
+/* What else can be said of an object, beside its counters. */
+enum fact_kind {
+	FACT_TEXT,    /* does not change: "driver" */
+	FACT_NUMBER,  /* does not change: "tx_depth" */
+	FACT_GAUGE,   /* goes up and down: "free_bufs" */
+	FACT_COUNTER, /* as a counter, but worked out when asked for */
+};
+
+struct fact {
+	const char *name, *help; /* as a counter's; help only of what is counted or measured */
+	enum fact_kind kind;
+	uint64_t number;
+	char text[64];
+};
+
+struct fact_list {
+	struct fact facts[16]; /* what does not fit is left out */
+	int n;
+};
+
+void vbn__fact_text(struct fact_list *list, const char *name, const char *text);
+void vbn__fact_number(struct fact_list *list, const char *name, uint64_t number);
+void vbn__fact_gauge(struct fact_list *list, const char *name, const char *help, uint64_t number);
+void vbn__fact_counter(struct fact_list *list, const char *name, const char *help, uint64_t number);
+
+/* A word or flag that its owner writes with plain stores, read from another thread: a value of a
+ * moment, as a relaxed load gives it. The owner's stores stay what the fast path wants them to be;
+ * they cannot tear, for the word is aligned. */
+uint32_t vbn__glance(const uint32_t *word);
+bool vbn__glance_flag(const bool *flag);
+
 struct counter_set {
 	const char *kind; /* "worker", "queue", "pool", "port" */
 	char object[32];  /* "0", "mlx5_0/17" */
 	const struct counter_name *names;
 	const uint64_t *values;
 	size_t n;
+	/* Optional: further counters of the same object, which come and go with this set. */
+	struct counter_set *more;
+	/* Optional: on the control thread, under the registry's lock, so the object is there. */
+	void (*describe)(const struct counter_set *set, struct fact_list *list);
+	/* Tells it from others of its kind, now and later: the registry's, unless the owner has
+	 * numbered it. */
+	uint32_t id;
+	bool numbered;
 	struct counter_set *next, **at; /* the registry's */
 };
 
@@ -35,6 +75,10 @@ struct counter_set {
  */
 void vbn__counters_add(struct counter_set *set);
 void vbn__counters_remove(struct counter_set *set);
+
+/* Calls fn for each registered set, `more` not followed, under the registry's lock: as below. Sets of
+ * one kind come in the order of their ids, which is that of registration but for numbered ones. */
+int vbn__counters_visit(int (*fn)(const struct counter_set *set, void *arg), void *arg);
 
 /* Calls fn for each counter of each set, in the order of registration, under the registry's lock:
  * fn must not add or remove. Stops when fn returns non-zero and returns that. Any thread. */

@@ -180,6 +180,18 @@ static int create_rings(struct vbn_channel_group *group)
 	return 0;
 }
 
+static void describe(const struct counter_set *set, struct fact_list *list)
+{
+	const struct vbn_channel_group *group =
+		container_of(set, struct vbn_channel_group, counters);
+
+	vbn__fact_number(list, "worker", vbn__worker_number(group->worker));
+	vbn__fact_text(list, "port", group->port->info.name);
+	vbn__fact_number(list, "window", group->window);
+	vbn__fact_gauge(list, "channels", "channels that there are",
+		vbn__glance(&group->n_channels));
+}
+
 static int add_counters(struct vbn_channel_group *group)
 {
 	static uint32_t n_groups;
@@ -189,7 +201,8 @@ static int add_counters(struct vbn_channel_group *group)
 	group->counters = (struct counter_set){.kind = "channels",
 		.names = counter_names,
 		.values = group->counts,
-		.n = COUNT_GROUP_N};
+		.n = COUNT_GROUP_N,
+		.describe = describe};
 	memcpy(group->counters.object, group->name, sizeof(group->name));
 	vbn__counters_add(&group->counters);
 	return 0;

@@ -212,6 +212,19 @@ static void fill(struct vbn_pool *pool)
 	pool->n_free = pool->n_bufs;
 }
 
+static void describe(const struct counter_set *set, struct fact_list *list)
+{
+	const struct vbn_pool *pool = container_of(set, struct vbn_pool, counters);
+
+	vbn__fact_text(list, "zone", pool->zone->name);
+	if (pool->zone->node >= 0)
+		vbn__fact_number(list, "node", (uint64_t)pool->zone->node);
+	vbn__fact_number(list, "page_bytes", pool->zone->page_size);
+	vbn__fact_number(list, "buf_bytes", pool->data_size);
+	vbn__fact_number(list, "bufs", pool->n_bufs);
+	vbn__fact_gauge(list, "free_bufs", "bufs that are home", vbn__glance(&pool->n_free));
+}
+
 static void build(
 	struct vbn_pool *pool, const struct vbn_pool_conf *conf, const struct shape *shape)
 {
@@ -228,7 +241,8 @@ static void build(
 	pool->counters = (struct counter_set){.kind = "pool",
 		.names = counter_names,
 		.values = &pool->empty,
-		.n = ARRAY_SIZE(counter_names)};
+		.n = ARRAY_SIZE(counter_names),
+		.describe = describe};
 	memcpy(pool->counters.object, pool->name, sizeof(pool->name));
 	fill(pool);
 }

@@ -138,6 +138,22 @@ static int open_call(void *arg)
 	return ret;
 }
 
+/* The control thread writes the port's info, and asks for this. */
+static void describe(const struct counter_set *set, struct fact_list *list)
+{
+	const struct vbn_port *port = container_of(set, struct vbn_port, counters);
+
+	vbn__fact_text(list, "driver", port->info.driver);
+	if (port->info.node >= 0)
+		vbn__fact_number(list, "node", (uint64_t)port->info.node);
+	vbn__fact_number(list, "mtu", port->mtu ? port->mtu : port->info.mtu);
+	vbn__fact_text(list, "gid", port->info.gid);
+	vbn__fact_gauge(list, "up", "whether the port has its link", port->info.up);
+	vbn__fact_gauge(list, "speed_mbit", "bits per second of the link, in millions",
+		port->info.speed_mbit);
+	vbn__fact_gauge(list, "queues", "queues that use the port", port->n_queues);
+}
+
 static void port_publish(struct vbn_port *port)
 {
 	static bool watching;
@@ -152,7 +168,8 @@ static void port_publish(struct vbn_port *port)
 	port->counters = (struct counter_set){.kind = "port",
 		.names = counter_names,
 		.values = port->events,
-		.n = ARRAY_SIZE(counter_names)};
+		.n = ARRAY_SIZE(counter_names),
+		.describe = describe};
 	snprintf(port->counters.object, sizeof(port->counters.object), "%.31s", port->info.name);
 	vbn__counters_add(&port->counters);
 }

@@ -2,6 +2,7 @@
  * object */
 
 #include "mem/mem.h"
+#include "obs/obs.h"
 #include "run/rcu.h"
 #include "run/run.h"
 
@@ -55,6 +56,8 @@ static void set_log_level(int level)
 struct options {
 	int pages;     /* enum vbn_pages */
 	int log_level; /* -1: not given */
+	int telemetry; /* enum vbn_switch */
+	const char *file_prefix, *metrics;
 };
 
 struct word {
@@ -79,16 +82,26 @@ static const struct word log_words[] = {
 	{NULL, 0},
 };
 
+static const struct word switch_words[] = {
+	{"auto", VBN_AUTO},
+	{"on", VBN_ON},
+	{"off", VBN_OFF},
+	{NULL, 0},
+};
+
 static const struct {
 	const char *prefix;
 	const char *choice;
-	const struct word *words;
+	const struct word *words; /* NULL: any text, checked by whose it is */
 	size_t field;
 } known_options[] = {
 	{"--vbn-page-size=", "plain, transparent, 2M or 1G", page_words,
 		offsetof(struct options, pages)},
 	{"--vbn-log=", "error, warning, notice, info or debug", log_words,
 		offsetof(struct options, log_level)},
+	{"--vbn-telemetry=", "auto, on or off", switch_words, offsetof(struct options, telemetry)},
+	{"--vbn-file-prefix=", NULL, NULL, offsetof(struct options, file_prefix)},
+	{"--vbn-metrics=", NULL, NULL, offsetof(struct options, metrics)},
 };
 
 static bool is_ours(const char *text)
@@ -105,6 +118,10 @@ static int parse_value(const char *text, size_t option, struct options *options)
 {
 	const char *value = text + strlen(known_options[option].prefix);
 
+	if (!known_options[option].words) {
+		memcpy((char *)options + known_options[option].field, &value, sizeof(value));
+		return 0;
+	}
 	for (const struct word *word = known_options[option].words; word->text; word++) {
 		if (!strcmp(word->text, value)) {
 			memcpy((char *)options + known_options[option].field, &word->value,
@@ -123,8 +140,8 @@ static int parse_option(const char *text, struct options *options)
 		if (!strncmp(text, known_options[i].prefix, strlen(known_options[i].prefix)))
 			return parse_value(text, i, options);
 	return fail(EINVAL,
-		"option %s: not understood: the library has --vbn-page-size=SIZE and --vbn-log=LEVEL only; correct it or "
-		"leave it out",
+		"option %s: not understood: the library has --vbn-page-size=SIZE, --vbn-log=LEVEL, --vbn-telemetry=SWITCH, "
+		"--vbn-file-prefix=NAME and --vbn-metrics=ADDR:PORT only; correct it or leave it out",
 		text);
 }
 
@@ -186,6 +203,13 @@ VBN_API int vbn_init(int *argc, char ***argv)
 	ret = vbn__control_start();
 	if (ret)
 		return ret;
+	ret = vbn__obs_start(&(struct obs_conf){.telemetry = (enum vbn_switch)options.telemetry,
+		.prefix = options.file_prefix,
+		.metrics = options.metrics});
+	if (ret) {
+		vbn__control_stop();
+		return ret;
+	}
 	vbn__zone_default_pages((enum vbn_pages)options.pages);
 	if (given)
 		*argc = remove_options(*argc, *argv);
@@ -197,6 +221,7 @@ VBN_API void vbn_fini(void)
 {
 	if (!initialised)
 		return;
+	vbn__obs_stop();
 	vbn__control_stop();
 	vbn__rcu_barrier();
 	vbn__pools_report_leaks();

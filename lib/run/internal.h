@@ -85,6 +85,7 @@ struct vbn_worker {
 	uint32_t n_ports;
 	struct worker_traffic gone; /* of ports that were removed; under ports_lock */
 	int index, core, node;
+	int number; /* the index, where no other live one has it: for who looks from outside */
 	int n_busy, n_allowed; /* what AUTO decided on: workers in the process, CPUs it may use */
 	const char *why_core;
 	bool done;

@@ -69,6 +69,9 @@ int vbn__worker_add_port(struct vbn_worker *worker, uint32_t (*in_flight)(void *
 /* Every hook with this arg, and every last exit function. */
 void vbn__worker_remove(struct vbn_worker *worker, void *arg);
 
+/* What tells it from every other live worker: its index, unless two have the same. */
+uint32_t vbn__worker_number(const struct vbn_worker *worker);
+
 /* One slot for the port room's own state of a worker; freed by an exit function of its own. */
 void **vbn__worker_port_slot(struct vbn_worker *worker);
 

@@ -277,11 +277,23 @@ static int count_busy(int of_this_run)
 	return n;
 }
 
+/* An attached worker and one of a run may have the same index. */
+static bool number_is_live(int number)
+{
+	for (const struct vbn_worker *worker = live.first; worker; worker = worker->next)
+		if (worker->number == number)
+			return true;
+	return false;
+}
+
 static void enlist(struct vbn_worker *worker, const struct worker_plan *plan)
 {
 	pthread_mutex_lock(&live.lock);
 	worker->n_busy = count_busy(plan->n_workers);
 	worker->index = plan->index < 0 ? free_index() : plan->index;
+	worker->number = worker->index;
+	while (number_is_live(worker->number))
+		worker->number++;
 	worker->next = live.first;
 	live.first = worker;
 	keep_control_off();
@@ -315,32 +327,60 @@ static int node_of(const struct topo *topo, int core)
 	return core >= 0 && core < TOPO_MAX_CPUS ? topo->node_of_cpu[core] : 0;
 }
 
-static void add_set(const struct vbn_worker *worker, struct counter_set *set,
+static struct worker_traffic traffic_of(struct vbn_worker *worker)
+{
+	struct worker_traffic sum;
+
+	pthread_mutex_lock(&worker->ports_lock);
+	sum = worker->gone;
+	for (uint32_t i = 0; i < worker->n_ports; i++)
+		worker->ports[i].traffic(worker->ports[i].arg, &sum);
+	pthread_mutex_unlock(&worker->ports_lock);
+	return sum;
+}
+
+static void describe(const struct counter_set *set, struct fact_list *list)
+{
+	struct vbn_worker *worker = container_of(set, struct vbn_worker, counters);
+	struct worker_traffic traffic = traffic_of(worker);
+
+	vbn__fact_number(list, "index", (uint64_t)worker->index);
+	if (worker->core >= 0)
+		vbn__fact_number(list, "core", (uint64_t)worker->core);
+	if (worker->node >= 0)
+		vbn__fact_number(list, "node", (uint64_t)worker->node);
+	vbn__fact_counter(list, "messages", "messages its queues received and sent",
+		traffic.messages);
+	vbn__fact_counter(list, "bytes", "bytes its queues received and sent", traffic.bytes);
+}
+
+static void init_set(const struct vbn_worker *worker, struct counter_set *set,
 	const struct counter_name *names, const uint64_t *values, size_t n)
 {
-	*set = (struct counter_set){.kind = "worker", .names = names, .values = values, .n = n};
+	*set = (struct counter_set){.kind = "worker",
+		.names = names,
+		.values = values,
+		.n = n,
+		.id = (uint32_t)worker->number,
+		.numbered = true};
 	snprintf(set->object, sizeof(set->object), "%d", worker->index);
-	vbn__counters_add(set);
 }
 
 static void add_counters(struct vbn_worker *worker)
 {
-	add_set(worker, &worker->counters, counter_names, &worker->stats.iterations,
+	init_set(worker, &worker->counters, counter_names, &worker->stats.iterations,
 		ARRAY_SIZE(counter_names));
-	add_set(worker, &worker->timer_counters, timer_names, &worker->wheel.n_fired,
+	init_set(worker, &worker->timer_counters, timer_names, &worker->wheel.n_fired,
 		ARRAY_SIZE(timer_names));
-	add_set(worker, &worker->post_counters, post_names, &worker->posts->stats.sent,
+	init_set(worker, &worker->post_counters, post_names, &worker->posts->stats.sent,
 		ARRAY_SIZE(post_names));
-	add_set(worker, &worker->home_counters, home_names, &worker->home->stats.sent,
+	init_set(worker, &worker->home_counters, home_names, &worker->home->stats.sent,
 		ARRAY_SIZE(home_names));
-}
-
-static void remove_counters(struct vbn_worker *worker)
-{
-	vbn__counters_remove(&worker->counters);
-	vbn__counters_remove(&worker->timer_counters);
-	vbn__counters_remove(&worker->post_counters);
-	vbn__counters_remove(&worker->home_counters);
+	worker->counters.describe = describe;
+	worker->counters.more = &worker->timer_counters;
+	worker->timer_counters.more = &worker->post_counters;
+	worker->post_counters.more = &worker->home_counters;
+	vbn__counters_add(&worker->counters);
 }
 
 static int open_lanes(struct vbn_worker *worker)
@@ -421,7 +461,7 @@ void vbn__worker_destroy(struct vbn_worker *worker)
 {
 	if (!worker)
 		return;
-	remove_counters(worker);
+	vbn__counters_remove(&worker->counters);
 	delist(worker);
 	pthread_mutex_destroy(&worker->ports_lock);
 	free(worker->polls);
@@ -590,6 +630,11 @@ VBN_API int vbn_worker_index(const struct vbn_worker *worker)
 	return worker->index;
 }
 
+uint32_t vbn__worker_number(const struct vbn_worker *worker)
+{
+	return (uint32_t)worker->number;
+}
+
 VBN_API int vbn_worker_core(const struct vbn_worker *worker)
 {
 	return worker->core;
@@ -598,18 +643,6 @@ VBN_API int vbn_worker_core(const struct vbn_worker *worker)
 VBN_API int vbn_worker_node(const struct vbn_worker *worker)
 {
 	return worker->node;
-}
-
-static struct worker_traffic traffic_of(struct vbn_worker *worker)
-{
-	struct worker_traffic sum;
-
-	pthread_mutex_lock(&worker->ports_lock);
-	sum = worker->gone;
-	for (uint32_t i = 0; i < worker->n_ports; i++)
-		worker->ports[i].traffic(worker->ports[i].arg, &sum);
-	pthread_mutex_unlock(&worker->ports_lock);
-	return sum;
 }
 
 VBN_API void vbn_worker_stats(const struct vbn_worker *worker, struct vbn_worker_stats *stats)

@@ -121,6 +121,9 @@ static void what_it_does_not_know_is_refused(void **state)
 	} bad[] = {
 		{"prog --vbn-colour=red", "--vbn-colour=red"},
 		{"prog --vbn-", "--vbn-page-size=SIZE"},
+		{"prog --vbn-telemetry=maybe", "auto, on or off"},
+		{"prog --vbn-file-prefix=..", "directory"},
+		{"prog --vbn-file-prefix=a/b", "directory"},
 		{"prog --vbn-log", "--vbn-log=LEVEL"},
 		{"prog --vbn-log=", "error, warning"},
 		{"prog --vbn-log=loud", "\"loud\""},
