@@ -41,8 +41,8 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 	vbn__fact_text(list, "transport", transport_text(queue->conf.transport));
 	vbn__fact_number(list, "tx_depth", queue->conf.tx_depth);
 	vbn__fact_number(list, "rx_depth", queue->conf.rx_depth);
-	vbn__fact_gauge(list, "connected", "whether it is connected",
-		vbn__glance_flag(&queue->connected));
+	vbn__fact_gauge(
+		list, "connected", "whether it is connected", vbn__glance_flag(&queue->connected));
 	vbn__fact_gauge(list, "failed", "whether it has failed", vbn__glance_flag(&queue->failed));
 }
 

@@ -349,8 +349,8 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 		vbn__fact_number(list, "core", (uint64_t)worker->core);
 	if (worker->node >= 0)
 		vbn__fact_number(list, "node", (uint64_t)worker->node);
-	vbn__fact_counter(list, "messages", "messages its queues received and sent",
-		traffic.messages);
+	vbn__fact_counter(
+		list, "messages", "messages its queues received and sent", traffic.messages);
 	vbn__fact_counter(list, "bytes", "bytes its queues received and sent", traffic.bytes);
 }
 
