@@ -8,7 +8,7 @@
 
 /* ---- lists: each queue is in each at most once ---- */
 
-void vbn__group_backlog(struct mlx5_queue *mq)
+fast_path void vbn__group_backlog(struct mlx5_queue *mq)
 {
 	struct mlx5_group *group = mq->group;
 

@@ -24,61 +24,63 @@ static const struct queue_ops *burst_ops(struct vbn_queue *queue)
 	return mlx5_queue(queue)->burst_ops;
 }
 
-static int send(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+static fast_path int send(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
 	return EACH(burst_ops(queue)->send(queue, &bufs[i], 1));
 }
 
-static int send_imm(struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
+static fast_path int send_imm(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
 {
 	return EACH(burst_ops(queue)->send_imm(queue, &bufs[i], &imms[i], 1));
 }
 
-static int write_bufs(
+static fast_path int write_bufs(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
 	return EACH(burst_ops(queue)->write(queue, &bufs[i], &remotes[i], 1));
 }
 
-static int write_imm(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int write_imm(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const uint32_t *imms, int n)
 {
 	return EACH(burst_ops(queue)->write_imm(queue, &bufs[i], &remotes[i], &imms[i], 1));
 }
 
-static int read_bufs(
+static fast_path int read_bufs(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
 	return EACH(burst_ops(queue)->read(queue, &bufs[i], &remotes[i], 1));
 }
 
-static int fetch_add(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int fetch_add(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
 {
 	return EACH(burst_ops(queue)->fetch_add(queue, &bufs[i], &remotes[i], &atomics[i], 1));
 }
 
-static int cmp_swap(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int cmp_swap(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
 {
 	return EACH(burst_ops(queue)->cmp_swap(queue, &bufs[i], &remotes[i], &atomics[i], 1));
 }
 
-static int send_inline(struct vbn_queue *queue, const void *data, size_t len)
+static fast_path int send_inline(struct vbn_queue *queue, const void *data, size_t len)
 {
 	const int n = 1;
 
 	return EACH(burst_ops(queue)->send_inline(queue, data, len));
 }
 
-static int send_inline_imm(struct vbn_queue *queue, const void *data, size_t len, uint32_t imm)
+static fast_path int send_inline_imm(
+	struct vbn_queue *queue, const void *data, size_t len, uint32_t imm)
 {
 	const int n = 1;
 
 	return EACH(burst_ops(queue)->send_inline_imm(queue, data, len, imm));
 }
 
-static int send_inline_to(
+static fast_path int send_inline_to(
 	struct vbn_queue *queue, const struct vbn_peer *peer, const void *data, size_t len)
 {
 	const int n = 1;
@@ -86,7 +88,7 @@ static int send_inline_to(
 	return EACH(burst_ops(queue)->send_inline_to(queue, peer, data, len));
 }
 
-static int write_inline(
+static fast_path int write_inline(
 	struct vbn_queue *queue, const void *data, size_t len, const struct vbn_remote *remote)
 {
 	const int n = 1;

@@ -66,7 +66,8 @@ fast_path uint32_t vbn__srq_refill(struct rq *rq)
 }
 
 /* The data is in the CQE: up to 32 bytes at its start, up to 64 in the half before it. */
-static void take_scattered(const struct mlx5_cqe64 *cqe, uint8_t seen, uint8_t *data, uint32_t len)
+static cold void take_scattered(
+	const struct mlx5_cqe64 *cqe, uint8_t seen, uint8_t *data, uint32_t len)
 {
 	if ((seen & CQE_FORMAT) == MLX5_INLINE_SCATTER_32)
 		memcpy(data, cqe, min(len, 32u));
@@ -152,14 +153,15 @@ static force_inline int take(struct mlx5_queue *mq, struct vbn_buf **bufs, struc
 	return got;
 }
 
-int vbn__rq_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
+fast_path int vbn__rq_take(
+	struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
 {
 	if (mq->own_recv_cq.session)
 		return vbn__mini_take(mq, bufs, events, n);
 	return vbn__rq_take_plain(mq, bufs, events, n);
 }
 
-int vbn__rq_take_plain(
+fast_path int vbn__rq_take_plain(
 	struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n)
 {
 	return mq->rq->datagrams ? take(mq, bufs, events, n, true, false)

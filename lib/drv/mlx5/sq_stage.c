@@ -4,7 +4,7 @@
 #include "drv/mlx5/sq_stage.h"
 
 /* Copies a chain's bytes behind an inline header, across the ring's end where it comes to that. */
-void vbn__sq_inline_write(
+fast_path void vbn__sq_inline_write(
 	struct sq *sq, uint16_t index, uint32_t k, const struct vbn_buf *buf, uint32_t total)
 {
 	const uint8_t *end = sq->wqes + (size_t)(sq->mask + 1) * MLX5_SEND_WQE_BB;
@@ -29,7 +29,7 @@ void vbn__sq_inline_write(
 
 /* Data segments of a chain; an empty buf has none, since a segment of 0 bytes means 2^31 to the
  * device. 0, or -EINVAL: memory that the port has not registered. */
-static int gather_write(
+static fast_path int gather_write(
 	struct mlx5_queue *mq, uint16_t index, uint32_t k, const struct vbn_buf *buf)
 {
 	struct sq *sq = &mq->sq;
@@ -49,7 +49,7 @@ static int gather_write(
 }
 
 /* Segments that the gather list of a chain takes. */
-static uint32_t gather_count(const struct vbn_buf *buf)
+static fast_path uint32_t gather_count(const struct vbn_buf *buf)
 {
 	uint32_t n = buf->len != 0;
 
@@ -61,15 +61,15 @@ static uint32_t gather_count(const struct vbn_buf *buf)
 }
 
 /* What the completion does with a buf. A copied one is done with already, unless it goes back. */
-static uintptr_t slot_of(const struct sq *sq, unsigned int kind, struct vbn_buf *buf)
+static fast_path uintptr_t slot_of(const struct sq *sq, unsigned int kind, struct vbn_buf *buf)
 {
 	if (kind & K_READ || buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))
 		return slot_event(buf, kind_op(kind));
 	return (uintptr_t)buf | (buf_word(buf) != sq->plain_word ? SLOT_FOREIGN : 0);
 }
 
-static int check(const struct sq *sq, unsigned int kind, const struct vbn_buf *buf, uint64_t total,
-	uint32_t n_data, bool copied)
+static fast_path int check(const struct sq *sq, unsigned int kind, const struct vbn_buf *buf,
+	uint64_t total, uint32_t n_data, bool copied)
 {
 	if (total > sq->max_message)
 		return -EMSGSIZE;
@@ -81,7 +81,7 @@ static int check(const struct sq *sq, unsigned int kind, const struct vbn_buf *b
 }
 
 /* What stands between the control segment and the data. */
-static void between_write(
+static fast_path void between_write(
 	struct sq *sq, unsigned int kind, uint16_t index, const struct burst *burst, int i)
 {
 	if (kind & K_REMOTE)
@@ -92,7 +92,8 @@ static void between_write(
 		peer_write(sq_segment(sq, index, 1), burst->bufs[i]->peer[0]);
 }
 
-int vbn__sq_stage_any(struct mlx5_queue *mq, unsigned int kind, const struct burst *burst, int i)
+fast_path int vbn__sq_stage_any(
+	struct mlx5_queue *mq, unsigned int kind, const struct burst *burst, int i)
 {
 	struct sq *sq = &mq->sq;
 	struct vbn_buf *buf = burst->bufs[i];

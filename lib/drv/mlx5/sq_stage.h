@@ -6,8 +6,8 @@
 #ifndef VBN_MLX5_SQ_STAGE_H
 #define VBN_MLX5_SQ_STAGE_H
 
-#include "drv/mlx5/sq.h"
 #include "base/copy.h"
+#include "drv/mlx5/sq.h"
 
 enum {
 	K_IMM = 1 << 0,      /* carries immediate data */

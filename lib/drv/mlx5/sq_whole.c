@@ -2,7 +2,8 @@
 
 #include "drv/mlx5/sq_stage.h"
 
-static int stage_each(struct vbn_queue *queue, unsigned int kind, const struct burst *burst, int n)
+static fast_path int stage_each(
+	struct vbn_queue *queue, unsigned int kind, const struct burst *burst, int n)
 {
 	struct mlx5_queue *mq = mlx5_queue(queue);
 	int taken = 0, ret = 0;
@@ -26,52 +27,54 @@ static int stage_each(struct vbn_queue *queue, unsigned int kind, const struct b
 /* An operation of a kind; behind it what the burst has. */
 #define WHOLE(kind, ...) stage_each(queue, kind, &(struct burst){__VA_ARGS__}, n)
 
-static int send(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+static fast_path int send(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
 	return WHOLE(0, .bufs = bufs);
 }
 
-static int send_imm(struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
+static fast_path int send_imm(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
 {
 	return WHOLE(K_IMM, .bufs = bufs, .imms = imms);
 }
 
-static int send_to(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+static fast_path int send_to(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
 	return WHOLE(K_PEER, .bufs = bufs);
 }
 
-static int send_imm_to(struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
+static fast_path int send_imm_to(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const uint32_t *imms, int n)
 {
 	return WHOLE(K_PEER | K_IMM, .bufs = bufs, .imms = imms);
 }
 
-static int write_bufs(
+static fast_path int write_bufs(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
 	return WHOLE(K_REMOTE, .bufs = bufs, .remotes = remotes);
 }
 
-static int write_imm(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int write_imm(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const uint32_t *imms, int n)
 {
 	return WHOLE(K_REMOTE | K_IMM, .bufs = bufs, .remotes = remotes, .imms = imms);
 }
 
-static int read_bufs(
+static fast_path int read_bufs(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
 	return WHOLE(K_REMOTE | K_READ, .bufs = bufs, .remotes = remotes);
 }
 
-static int fetch_add(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int fetch_add(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
 {
 	return WHOLE(
 		K_REMOTE | K_READ | K_ATOMIC, .bufs = bufs, .remotes = remotes, .atomics = atomics);
 }
 
-static int cmp_swap(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int cmp_swap(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
 {
 	return WHOLE(K_REMOTE | K_READ | K_ATOMIC | K_COMPARE, .bufs = bufs, .remotes = remotes,
