@@ -169,6 +169,17 @@ static int check_one(struct mini_ring *ring, struct completion read, bool of_ses
 	return 0;
 }
 
+/* What a reader of sends takes of a session: the newest, at one look. */
+static int check_newest(struct mini_ring *ring, uint32_t index, uint32_t n)
+{
+	const struct expected *newest = &ring->expected[(ring->tail + n - 1) % RING_MAX];
+	const uint16_t read = session_newest(&ring->cq, index, n);
+
+	if (read != newest->info >> 16)
+		return complain(ring, "its session's newest", read, newest->info >> 16);
+	return 0;
+}
+
 /* As a driver reads: up to n, from the session under way, from a new one, or alone. */
 int mini_ring_read(struct mini_ring *ring, uint32_t n)
 {
@@ -195,6 +206,8 @@ int mini_ring_read(struct mini_ring *ring, uint32_t n)
 			if (!session_begin(session, &ring->cq, index, ring_size(ring)))
 				return complain(ring, "a session's length",
 					from_be32(cqe->byte_cnt), MINI_LEAST);
+			if (check_newest(ring, index, session->n))
+				return -1;
 			index += session->n;
 			continue;
 		}
