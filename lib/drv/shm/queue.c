@@ -24,6 +24,7 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 	} techniques[] = {
 		{"shared_cq = ON", conf->shared_cq == VBN_ON},
 		{"doorbell_burst = OFF", conf->doorbell_burst == VBN_OFF},
+		{"templates", conf->templates == VBN_ON},
 		{"blueflame", conf->blueflame == VBN_ON},
 		{"own_uar", conf->own_uar == VBN_ON},
 		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
