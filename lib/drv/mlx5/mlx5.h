@@ -225,6 +225,7 @@ int vbn__sq_reap(struct mlx5_queue *mq, struct vbn_event *events, int n);
 void vbn__sq_completed(struct sq *sq, uint16_t index);
 int vbn__sq_release(struct mlx5_queue *mq, uint16_t end, enum vbn_status status,
 	struct vbn_event *events, int n);
+void vbn__sq_event_of_chain(struct vbn_event *event);
 uint32_t vbn__sq_outstanding(const struct vbn_queue *queue);
 
 /* Receive queue. Either of bufs and events is filled. */

@@ -159,12 +159,13 @@ static force_inline void event_fill(struct mlx5_queue *mq, uintptr_t slot, struc
 	event->queue = &mq->queue;
 	event->buf = buf;
 	event->cookie = NULL;
-	event_rest(event, unlikely(flags & VBN_BUF_CHAIN) ? (uint32_t)vbn_buf_total(buf) : buf->len,
-		(uint8_t)((slot & SLOT_BITS) >> SLOT_OP), (uint8_t)status);
+	event_rest(event, buf->len, (uint8_t)((slot & SLOT_BITS) >> SLOT_OP), (uint8_t)status);
 	if (flags & VBN_BUF_COOKIE) {
 		event->cookie = buf->cookie;
 		buf->flags = (uint8_t)(flags & ~VBN_BUF_COOKIE);
 	}
+	if (unlikely(flags & VBN_BUF_CHAIN))
+		vbn__sq_event_of_chain(event);
 }
 
 /* Room for n WQEBBs, or as many as there are once what has completed is out of the way. */

@@ -10,6 +10,12 @@ static cold void free_foreign(struct vbn_buf *buf)
 	vbn_buf_free(&buf, 1);
 }
 
+/* Its length is that of all its bufs. */
+cold void vbn__sq_event_of_chain(struct vbn_event *event)
+{
+	event->len = (uint32_t)vbn_buf_total(event->buf);
+}
+
 /* Releases the slots before `end` that have not been: bufs go home, or back to the caller by
  * events[]. Stops at one that needs an event when there is no more room for it. Returns the events
  * filled. */
@@ -20,8 +26,7 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 	const uintptr_t *const slots = sq->slots;
 	const uint32_t mask = sq->mask;
 	struct pool_homecoming home = pool_open(sq->pool);
-	struct vbn_event *event = events;
-	int left = n; /* with none, events may be NULL */
+	struct vbn_event *event = events, *const last = events + n;
 	uint16_t tail = sq->tail;
 	unsigned int skipped = 0, messages;
 
@@ -33,9 +38,8 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 			vbn__buf_debug_done(buf);
 			pool_take_home(&home, buf);
 		} else if (slot & SLOT_EVENT) {
-			if (!left)
+			if (event == last)
 				break;
-			left--;
 			vbn__buf_debug_done(buf);
 			event_fill(mq, slot, buf, status, event++);
 		} else if (slot & SLOT_EMPTY) {
@@ -53,7 +57,7 @@ static force_inline int release(struct mlx5_queue *mq, uint16_t end, enum vbn_st
 	else
 		count_add(&mq->queue.stats.tx_flushed, messages);
 	sq->tail = tail;
-	return n - left;
+	return (int)(event - events);
 }
 
 fast_path int vbn__sq_release(struct mlx5_queue *mq, uint16_t end, enum vbn_status status,
