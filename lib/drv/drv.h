@@ -53,7 +53,8 @@ struct queue_group {
 	struct vbn_port *port;
 	struct queue_list *list;
 	struct queue_group *next;
-	uint32_t n_users; /* queues and SRQs */
+	uint32_t
+		n_users; /* queues and SRQs; atomically, where queues are made while the worker polls */
 	/* Events of the queues that share CQs; NULL while none does. */
 	int (*poll)(struct queue_group *group, struct vbn_event *events, int n);
 };
@@ -79,13 +80,16 @@ struct vbn_queue {
 	bool failed;
 	bool grouped; /* its group polls for it */
 	bool ended;   /* a reset is under way: the QP has been moved to its error state */
+	bool away;    /* the control thread is at work on it: its news wait */
 	int refusal;  /* what a queue that takes nothing answers: -ENOTCONN, -EPIPE */
 	/* line 1 and on: counted once a burst */
 	struct vbn_queue_stats stats cache_aligned;
 	/* control path */
-	uint32_t news;          /* enum queue_news, set by the control thread, atomically */
-	uint32_t cause;         /* of them, why the control thread ends the QP; set before it does */
-	struct vbn_queue *next; /* of the port's: the control thread's */
+	uint32_t news;  /* enum queue_news, set by the control thread, atomically */
+	uint32_t cause; /* of them, why the control thread ends the QP; set before it does */
+	struct vbn_queue *next, **at;          /* of the port's: the control thread's */
+	uint32_t index;                        /* in its list's `queues` */
+	const struct queue_ops *connected_ops; /* the driver's, for when it is connected */
 	struct counter_set counters;
 	struct vbn_queue_conf conf;  /* checked, defaults filled in */
 	struct vbn_queue_conf asked; /* as the caller gave it */
@@ -235,13 +239,21 @@ struct driver {
 	void (*export_unregister)(struct vbn_port *port, struct export_key *key);
 
 	/* conf has been checked against the port's info and filled in. The queue's worker, whose list
-	 * it is, waits meanwhile. */
+	 * it is, waits meanwhile, unless queue_adopt is set and the queue has an SRQ: then the worker
+	 * may go on polling, and nothing that it reads is changed behind its back. */
 	int (*queue_create)(struct vbn_port *port, struct queue_list *list,
 		const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+	/* Set where queues with an SRQ are made, connected, reset and stopped while their worker goes
+	 * on polling, unless they have a `cause`; both on the worker's thread. A new queue is made
+	 * known to the group that polls for it; one that is to be stopped is in no list of its group
+	 * any more, and nothing is posted to it: what is still received for it is an event or goes
+	 * home, and what completes is nobody's. */
+	int (*queue_adopt)(struct vbn_queue *queue);
+	void (*queue_part)(struct vbn_queue *queue);
 	void (*queue_address)(const struct vbn_queue *queue, struct vbn_address *address);
 	/* Fills the receive ring: on the worker's thread, before queue_connect. */
 	int (*queue_fill)(struct vbn_queue *queue);
-	/* peer is NULL for UD. */
+	/* peer is NULL for UD. Says by connected_ops what the queue does from now on. */
 	int (*queue_connect)(struct vbn_queue *queue, const struct address *peer);
 	/* Receives that are posted now, of a queue that has a ring of its own; on the worker's
 	 * thread. */

@@ -1,6 +1,6 @@
 /* qpn_table.h - from a QPN, 24 bits, to the queue that has it: two loads
  *
- * For completions of queues that share a CQ. Changed on the control thread while the worker waits.
+ * For completions of queues that share a CQ. Changed on the worker's thread, or while the worker waits.
  */
 #ifndef VBN_QPN_TABLE_H
 #define VBN_QPN_TABLE_H

@@ -126,7 +126,7 @@ static cold void take_news(struct queue_list *list)
 	/* Pairs with the release of whoever set it: the queues' own news are there to be seen. */
 	__atomic_exchange_n(&list->news, 0, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < list->n_queues; i++)
-		if (load_once(&list->queues[i]->news))
+		if (load_once(&list->queues[i]->news) && !list->queues[i]->away)
 			take_queue_news(list->queues[i]);
 }
 

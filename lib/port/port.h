@@ -39,6 +39,47 @@ int vbn__srq_create_in(struct queue_list *list, struct vbn_port *port,
 	const struct vbn_srq_conf *conf, struct vbn_srq **srq);
 int vbn__queues_poll(struct queue_list *list, struct vbn_event *events, int n);
 
+/* Adds its counters, under its port and number. */
+void vbn__queue_show(struct vbn_queue *queue);
+
+/* ---- a queue's life in steps, for who does not wait for the control thread ---- */
+
+enum queue_step { QUEUE_CREATE, QUEUE_CONNECT, QUEUE_FAIL, QUEUE_RESET, QUEUE_DESTROY };
+
+/* One step of one queue: begun on its worker's thread, carried out on the control thread, finished on
+ * the worker's again; a queue has one step under way at a time. Between, it is in nobody's hands: it
+ * may be polled where vbn__queue_step_is_apart() says so, and its events have its context; else its
+ * worker waits. */
+struct queue_job {
+	enum queue_step step;
+	int result;
+	struct vbn_port *port;
+	struct vbn_queue *queue; /* of QUEUE_CREATE once that is finished */
+	/* of QUEUE_CREATE */
+	struct queue_list *list;
+	struct vbn_queue_conf conf, asked;
+	uint32_t number; /* of QUEUE_RESET: the queue's before */
+	/* of QUEUE_CONNECT */
+	bool has_peer;
+	struct address peer;
+};
+
+/* Whether the worker may go on polling while the step that has been begun is carried out. */
+bool vbn__queue_step_is_apart(const struct queue_job *job);
+
+/* 0 or -errno with a sentence, as the functions of verbena/queue.h. Reset: -EAGAIN while the queue
+ * has not given back all it had; a connected one has been made to fail before. */
+int vbn__queue_begin_create(struct queue_job *job, struct queue_list *list, struct vbn_port *port,
+	const struct vbn_queue_conf *conf);
+int vbn__queue_begin_connect(
+	struct queue_job *job, struct vbn_queue *queue, const struct vbn_address *address);
+void vbn__queue_begin_fail(struct queue_job *job, struct vbn_queue *queue);
+int vbn__queue_begin_reset(struct queue_job *job, struct vbn_queue *queue);
+void vbn__queue_begin_destroy(struct queue_job *job, struct vbn_queue *queue);
+void vbn__queue_carry_out(struct queue_job *job);
+/* What came of it. */
+int vbn__queue_finish(struct queue_job *job);
+
 /* Registers the zone with the port unless it is; on the control thread. */
 int vbn__port_register_zone(struct vbn_port *port, struct vbn_zone *zone);
 

@@ -152,6 +152,12 @@ int vbn__worker_queues_make(struct vbn_worker *worker, struct queue_list **list)
 	return ret;
 }
 
+static void put_at(struct queue_list *list, uint32_t index, struct vbn_queue *queue)
+{
+	list->queues[index] = queue;
+	queue->index = index;
+}
+
 /* Queues that are polled each by itself stand before those whose group is. */
 int vbn__worker_queues_add(struct queue_list *list, struct vbn_queue *queue)
 {
@@ -161,10 +167,12 @@ int vbn__worker_queues_add(struct queue_list *list, struct vbn_queue *queue)
 	ret = list_grow(list);
 	if (!ret) {
 		store_release(&queue->list, list);
-		list->queues[list->n_queues] = queue;
-		if (!queue->grouped) {
-			list->queues[list->n_queues] = list->queues[list->n_own];
-			list->queues[list->n_own++] = queue;
+		if (queue->grouped) {
+			put_at(list, list->n_queues, queue);
+		} else {
+			if (list->n_own < list->n_queues)
+				put_at(list, list->n_queues, list->queues[list->n_own]);
+			put_at(list, list->n_own++, queue);
 		}
 		list->n_queues++;
 	}
@@ -172,14 +180,30 @@ int vbn__worker_queues_add(struct queue_list *list, struct vbn_queue *queue)
 	return ret;
 }
 
-static uint32_t remove_from(struct vbn_queue **queues, uint32_t n, const struct vbn_queue *queue)
+/* The last one takes its place; of those that are polled by themselves, the last of them. */
+static void take_out(struct queue_list *list, const struct vbn_queue *queue)
+{
+	uint32_t hole = queue->index;
+
+	if (hole < list->n_own) {
+		put_at(list, hole, list->queues[--list->n_own]);
+		hole = list->n_own;
+	}
+	if (hole != --list->n_queues)
+		put_at(list, hole, list->queues[list->n_queues]);
+}
+
+static void forget_dirty(struct queue_list *list, struct vbn_queue *queue)
 {
 	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		if (queues[i] != queue)
-			queues[kept++] = queues[i];
-	return kept;
+	if (!queue->dirty)
+		return;
+	for (uint32_t i = 0; i < list->n_dirty; i++)
+		if (list->dirty[i] != queue)
+			list->dirty[kept++] = list->dirty[i];
+	list->n_dirty = kept;
+	queue->dirty = false;
 }
 
 void vbn__worker_queues_remove(struct vbn_queue *queue)
@@ -190,9 +214,8 @@ void vbn__worker_queues_remove(struct vbn_queue *queue)
 		return;
 	vbn__worker_lock_traffic(list->worker);
 	add_traffic(&queue->stats, &list->gone);
-	list->n_queues = remove_from(list->queues, list->n_queues, queue);
-	list->n_own -= !queue->grouped;
-	list->n_dirty = remove_from(list->dirty, list->n_dirty, queue);
+	take_out(list, queue);
+	forget_dirty(list, queue);
 	vbn__worker_unlock_traffic(list->worker);
-	queue->list = NULL;
+	store_release(&queue->list, NULL);
 }

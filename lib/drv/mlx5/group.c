@@ -18,7 +18,7 @@ struct mlx5_group *vbn__group_get(struct rdma_port *port, struct queue_list *lis
 
 	for (struct queue_group *at = list->groups; at; at = at->next) {
 		if (at->port == &port->port) {
-			at->n_users++;
+			__atomic_fetch_add(&at->n_users, 1, __ATOMIC_RELAXED);
 			return container_of(at, struct mlx5_group, group);
 		}
 	}
@@ -42,12 +42,10 @@ static void free_cqs(struct shared_cq *shared)
 	}
 }
 
-void vbn__group_put(struct mlx5_group *group)
+static void destroy(struct mlx5_group *group)
 {
 	struct doorbell *doorbell = group->doorbells;
 
-	if (--group->group.n_users)
-		return;
 	for (struct queue_group **at = &group->group.list->groups; *at; at = &(*at)->next) {
 		if (*at == &group->group) {
 			*at = group->group.next;
@@ -68,6 +66,30 @@ void vbn__group_put(struct mlx5_group *group)
 		doorbell = next;
 	}
 	free(group);
+}
+
+/* True: it was the last one. */
+static bool lose_user(struct mlx5_group *group)
+{
+	return !__atomic_sub_fetch(&group->group.n_users, 1, __ATOMIC_ACQ_REL);
+}
+
+void vbn__group_put(struct mlx5_group *group)
+{
+	if (lose_user(group))
+		destroy(group);
+}
+
+static int destroy_call(void *arg)
+{
+	destroy(arg);
+	return 0;
+}
+
+void vbn__group_leave(struct mlx5_group *group)
+{
+	if (lose_user(group))
+		vbn__control_call(-1, destroy_call, group);
 }
 
 struct doorbell *vbn__group_doorbell(struct mlx5_group *group, uint64_t *reg, uint32_t size)
@@ -113,9 +135,9 @@ struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq 
 
 	for (shared = *cqs; shared; shared = shared->next) {
 		if (!shared->lost && shared->cq.compressed == compressed &&
-			shared->cq.mask + 1 - shared->reserved >= n &&
+			shared->cq.mask + 1 - load_once(&shared->reserved) >= n &&
 			(!*cqe_size || *cqe_size == 1u << shared->cq.log2_stride)) {
-			shared->reserved += n;
+			__atomic_fetch_add(&shared->reserved, n, __ATOMIC_RELAXED);
 			*cqe_size = 1u << shared->cq.log2_stride;
 			return shared;
 		}
@@ -138,7 +160,7 @@ struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq 
 	}
 	shared->reserved = n;
 	shared->next = *cqs;
-	*cqs = shared;
+	store_release(cqs, shared); /* the worker may be polling: pairs with its load */
 	group->compressed |= compressed;
 	vbn__group_choose_poll(group);
 	return shared;
@@ -157,13 +179,36 @@ static bool unlink_cq(struct shared_cq **at, const struct shared_cq *shared)
 
 void vbn__group_release(struct mlx5_group *group, struct shared_cq *shared, uint32_t n)
 {
-	shared->reserved -= n;
-	if (!shared->lost || shared->reserved)
+	if (__atomic_sub_fetch(&shared->reserved, n, __ATOMIC_RELAXED) || !shared->lost)
 		return;
 	if (!unlink_cq(&group->send_cqs, shared))
 		unlink_cq(&group->recv_cqs, shared);
 	vbn__cq_destroy(&shared->cq);
 	free(shared);
+}
+
+struct release_call {
+	struct mlx5_group *group;
+	struct shared_cq *shared;
+	uint32_t n;
+};
+
+static int release_call(void *arg)
+{
+	const struct release_call *call = arg;
+
+	vbn__group_release(call->group, call->shared, call->n);
+	return 0;
+}
+
+void vbn__group_give_back(struct mlx5_group *group, struct shared_cq *shared, uint32_t n)
+{
+	struct release_call call = {group, shared, n};
+
+	if (load_once(&shared->lost))
+		vbn__control_call(-1, release_call, &call);
+	else
+		__atomic_sub_fetch(&shared->reserved, n, __ATOMIC_RELAXED);
 }
 
 int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq)
@@ -217,12 +262,8 @@ static void strike_out(struct mlx5_queue *mq, struct cq *cq, bool receives)
 		}                                                            \
 	}
 
-void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq)
+static void unlist(struct mlx5_group *group, struct mlx5_queue *mq)
 {
-	strike_out(mq, mq->send_cq, false);
-	strike_out(mq, mq->recv_cq, true);
-	qpn_remove(&group->by_qpn, mq->queue.number);
-	mq->in_group = false;
 	if (mq->in_idle)
 		LIST_REMOVE(group->idle, mq, next_idle);
 	if (mq->in_short)
@@ -235,4 +276,19 @@ void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq)
 	group->backlog_last = group->backlog;
 	while (group->backlog_last && group->backlog_last->next_backlog)
 		group->backlog_last = group->backlog_last->next_backlog;
+}
+
+void vbn__group_part(struct mlx5_group *group, struct mlx5_queue *mq)
+{
+	mq->parted = true;
+	unlist(group, mq);
+}
+
+void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq)
+{
+	strike_out(mq, mq->send_cq, false);
+	strike_out(mq, mq->recv_cq, true);
+	qpn_remove(&group->by_qpn, mq->queue.number);
+	mq->in_group = false;
+	unlist(group, mq);
 }

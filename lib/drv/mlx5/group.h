@@ -61,7 +61,11 @@ int vbn__group_sends(struct mlx5_group *group, struct vbn_event *events, int n);
 int vbn__group_sends_any(struct mlx5_group *group, struct vbn_event *events, int n);
 void vbn__group_complete_idle(struct mlx5_group *group);
 
-/* The rest is on the control thread, while the worker waits; put destroys what nobody uses. */
+/* A user less: on the worker's thread, which waits for the control thread where it was the last. */
+void vbn__group_leave(struct mlx5_group *group);
+
+/* The rest is on the control thread. The worker waits, but for a queue of an SRQ, which is a user
+ * itself, so that the group neither comes nor goes; put destroys what nobody uses. */
 struct mlx5_group *vbn__group_get(struct rdma_port *port, struct queue_list *list);
 void vbn__group_put(struct mlx5_group *group);
 
@@ -75,9 +79,13 @@ struct ibv_pd *vbn__group_pd(struct mlx5_group *group);
 struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq **cqs, uint32_t n,
 	uint32_t *cqe_size, bool compressed);
 void vbn__group_release(struct mlx5_group *group, struct shared_cq *shared, uint32_t n);
+/* The same on the worker's thread, which waits where the CQ goes, too. */
+void vbn__group_give_back(struct mlx5_group *group, struct shared_cq *shared, uint32_t n);
 
+/* On the worker's thread, or while it waits. A queue becomes known; is in no list any more, before its
+ * queue pair goes; and is forgotten once that is gone: no CQE names it. */
 int vbn__group_add(struct mlx5_group *group, struct mlx5_queue *mq);
-/* Once the queue pair is gone: no list has the queue, and no CQE names it. */
+void vbn__group_part(struct mlx5_group *group, struct mlx5_queue *mq);
 void vbn__group_forget(struct mlx5_group *group, struct mlx5_queue *mq);
 
 /* rings.c: a CQ of at least n entries, for sends or for receives, into a zeroed cq; *cqe_size is 0 for

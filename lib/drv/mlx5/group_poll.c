@@ -12,7 +12,7 @@ fast_path void vbn__group_backlog(struct mlx5_queue *mq)
 {
 	struct mlx5_group *group = mq->group;
 
-	if (mq->in_backlog)
+	if (mq->in_backlog || mq->parted)
 		return;
 	mq->in_backlog = true;
 	mq->next_backlog = NULL;
@@ -278,7 +278,8 @@ static force_inline int poll(struct queue_group *base, struct vbn_event *events,
 	struct mlx5_group *group = container_of(base, struct mlx5_group, group);
 	int got = 0;
 
-	for (struct shared_cq *shared = group->recv_cqs; shared && got < n; shared = shared->next)
+	for (struct shared_cq *shared = load_acquire(&group->recv_cqs); shared && got < n;
+		shared = shared->next)
 		got += (compressed && shared->cq.compressed ? poll_receives_compressed
 				: prefetch
 				? poll_receives_ahead
@@ -316,10 +317,14 @@ static fast_path int poll_compressed_ahead(
 
 void vbn__group_choose_poll(struct mlx5_group *group)
 {
+	int (*form)(struct queue_group * group, struct vbn_event * events, int n);
+
 	if (group->compressed)
-		group->group.poll = group->prefetch ? poll_compressed_ahead : poll_compressed;
+		form = group->prefetch ? poll_compressed_ahead : poll_compressed;
 	else
-		group->group.poll = group->prefetch ? poll_ahead : poll_plain;
+		form = group->prefetch ? poll_ahead : poll_plain;
+	if (group->group.poll != form)
+		store_once(&group->group.poll, form);
 }
 
 static int queue_poll(struct vbn_queue *queue, struct vbn_event *events, int n)

@@ -160,7 +160,8 @@ fast_path int vbn__group_sends(struct mlx5_group *group, struct vbn_event *event
 {
 	int got = 0;
 
-	for (struct shared_cq *shared = group->send_cqs; shared; shared = shared->next)
+	for (struct shared_cq *shared = load_acquire(&group->send_cqs); shared;
+		shared = shared->next)
 		got += poll_plain(group, &shared->cq, events + got, n - got);
 	return got;
 }
@@ -169,7 +170,8 @@ fast_path int vbn__group_sends_any(struct mlx5_group *group, struct vbn_event *e
 {
 	int got = 0;
 
-	for (struct shared_cq *shared = group->send_cqs; shared; shared = shared->next)
+	for (struct shared_cq *shared = load_acquire(&group->send_cqs); shared;
+		shared = shared->next)
 		got += (shared->cq.compressed ? poll_compressed : poll_plain)(
 			group, &shared->cq, events + got, n - got);
 	return got;

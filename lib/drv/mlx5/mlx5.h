@@ -180,6 +180,7 @@ struct mlx5_queue {
 	struct mlx5_group *group;
 	struct mlx5_queue *next_backlog, *next_idle, *next_short;
 	bool in_backlog, in_idle, in_short, in_group;
+	bool parted; /* about to be stopped: in none of these lists any more */
 	struct failure failure;
 	/* control path */
 	struct queue_ops ops;

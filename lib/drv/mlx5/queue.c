@@ -128,7 +128,7 @@ static int objects_create(
 	if (ret)
 		return ret;
 	mq->queue.number = mq->qp->qp_num;
-	return shares(conf) ? vbn__group_add(mq->group, mq) : 0;
+	return 0;
 }
 
 int vbn__mlx5_queue_create(struct vbn_port *base, struct queue_list *list,
@@ -157,6 +157,13 @@ int vbn__mlx5_queue_create(struct vbn_port *base, struct queue_list *list,
 	}
 	*queue = &mq->queue;
 	return 0;
+}
+
+int vbn__mlx5_queue_adopt(struct vbn_queue *queue)
+{
+	struct mlx5_queue *mq = mlx5_queue(queue);
+
+	return queue->grouped ? vbn__group_add(mq->group, mq) : 0;
 }
 
 void vbn__mlx5_queue_address(const struct vbn_queue *queue, struct vbn_address *address)
@@ -233,7 +240,7 @@ int vbn__mlx5_queue_connect(struct vbn_queue *queue, const struct address *peer)
 		return ret;
 	if (!peer)
 		mq->sq.max_message = mq->mtu; /* a datagram is one packet */
-	queue->ops = &mq->ops;
+	queue->connected_ops = &mq->ops;
 	return 0;
 }
 
@@ -279,6 +286,8 @@ static int make_anew(struct rdma_port *port, struct mlx5_queue *mq)
 	mq->failure = (struct failure){
 		.status = VBN_CQ_ERROR, .reported = true, .silent = true, .cq_lost = true};
 	ret = objects_create(port, mq, conf);
+	if (!ret)
+		ret = vbn__mlx5_queue_adopt(&mq->queue);
 	if (ret)
 		destroy_objects(mq);
 	else
@@ -315,7 +324,7 @@ int vbn__mlx5_queue_reset(struct vbn_queue *queue)
 static void note_lost(struct shared_cq *shared, const struct ibv_cq *cq)
 {
 	if (shared && shared->cq.ibv == cq)
-		shared->lost = true;
+		store_once(&shared->lost, true);
 }
 
 bool vbn__mlx5_cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq)
@@ -329,15 +338,34 @@ bool vbn__mlx5_cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq)
 	return mq->qp && (mq->send_cq->ibv == cq || mq->recv_cq->ibv == cq);
 }
 
-void vbn__mlx5_queue_stop(struct vbn_queue *queue)
+void vbn__mlx5_queue_part(struct vbn_queue *queue)
 {
-	destroy_objects(mlx5_queue(queue));
+	queue->failed = true; /* so that nothing is posted or asked for */
+	if (queue->grouped)
+		vbn__group_part(mlx5_queue(queue)->group, mlx5_queue(queue));
 }
 
-static int put_call(void *arg)
+/* What the group has of it stays until the worker has forgotten it. */
+void vbn__mlx5_queue_stop(struct vbn_queue *queue)
 {
-	vbn__group_put(arg);
-	return 0;
+	struct mlx5_queue *mq = mlx5_queue(queue);
+
+	if (mq->qp)
+		ibv_destroy_qp(mq->qp);
+	mq->qp = NULL;
+	vbn__cq_destroy(&mq->own_recv_cq);
+	vbn__cq_destroy(&mq->own_send_cq);
+}
+
+static void leave_group(struct mlx5_queue *mq)
+{
+	if (mq->in_group)
+		vbn__group_forget(mq->group, mq);
+	if (mq->shared_send)
+		vbn__group_give_back(mq->group, mq->shared_send, mq->reserved_send);
+	if (mq->shared_recv)
+		vbn__group_give_back(mq->group, mq->shared_recv, mq->reserved_recv);
+	vbn__group_leave(mq->group);
 }
 
 /* The device is out of it: what the rings still hold goes home. */
@@ -347,7 +375,7 @@ void vbn__mlx5_queue_free(struct vbn_queue *queue)
 	struct sq *sq = &mq->sq;
 	struct rq *rq = &mq->own_rq;
 
-	vbn__control_call(-1, put_call, mq->group);
+	leave_group(mq);
 	for (; sq->tail != sq->head; sq->tail++) {
 		uintptr_t slot = sq->slots[sq->tail & sq->mask];
 		struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);

@@ -8,6 +8,8 @@ extern const struct driver vbn__driver_mlx5;
 
 int vbn__mlx5_queue_create(struct vbn_port *port, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+int vbn__mlx5_queue_adopt(struct vbn_queue *queue);
+void vbn__mlx5_queue_part(struct vbn_queue *queue);
 void vbn__mlx5_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
 int vbn__mlx5_queue_fill(struct vbn_queue *queue);
 uint32_t vbn__mlx5_queue_posted(const struct vbn_queue *queue);

@@ -203,7 +203,7 @@ static void ops_fill(struct shm_queue *sq)
 	sq->ops = vbn__lacking_ops;
 	vbn__shm_tx_ops(&sq->ops, fetches);
 	vbn__shm_rx_ops(&sq->ops, sq->queue.conf.srq != NULL);
-	sq->queue.ops = &sq->ops;
+	sq->queue.connected_ops = &sq->ops;
 }
 
 int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)

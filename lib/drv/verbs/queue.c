@@ -333,7 +333,7 @@ int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer
 	if (ret)
 		return ret;
 	ops_fill(vq);
-	queue->ops = &vq->ops;
+	queue->connected_ops = &vq->ops;
 	return 0;
 }
 
