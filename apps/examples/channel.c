@@ -13,7 +13,7 @@ struct job {
 	struct vbn_channel_group *group;
 	const char *listen_at, *connect_to;
 	const char *const *words;
-	int n_words;
+	int n_words, n_said;
 	int n_open; /* channels not closed yet */
 };
 
@@ -28,18 +28,22 @@ static int answer(struct vbn_channel *channel, const void *data, size_t len, voi
 	return 0;
 }
 
+/* The next word, when the last one has come back: so neither end ever has to keep what a channel has
+ * no room for. A program that sends more at a time waits for VBN_CHANNEL_READY with the rest. */
 static void say(struct job *job, struct vbn_channel *channel)
 {
-	for (int i = 0; i < job->n_words; i++) {
-		struct vbn_buf *buf;
+	struct vbn_buf *buf;
 
-		if (vbn_buf_alloc(vbn_channel_group_pool(job->group), &buf, 1) < 0)
-			break;
-		buf->len = (uint32_t)snprintf((char *)buf->data, 4096, "%s", job->words[i]) + 1;
-		if (vbn_channel_send(channel, &buf, 1) != 1)
-			vbn_buf_free(&buf, 1); /* a window holds more words than these */
+	if (job->n_said == job->n_words ||
+		vbn_buf_alloc(vbn_channel_group_pool(job->group), &buf, 1) < 0) {
+		vbn_channel_end(channel);
+		return;
 	}
-	vbn_channel_end(channel); /* the peer gets all of them before */
+	buf->len = (uint32_t)snprintf((char *)buf->data, 4096, "%s", job->words[job->n_said++]) + 1;
+	if (vbn_channel_send(channel, &buf, 1) != 1) {
+		vbn_buf_free(&buf, 1);
+		vbn_channel_end(channel);
+	}
 }
 
 static void on_event(struct job *job, struct vbn_channel_event *event)
@@ -57,6 +61,8 @@ static void on_event(struct job *job, struct vbn_channel_event *event)
 		if (!answers)
 			printf("came back: %s\n", (char *)event->data);
 		vbn_channel_release(event);
+		if (!answers)
+			say(job, event->channel);
 		break;
 	case VBN_CHANNEL_ENDED: vbn_channel_end(event->channel); break;
 	case VBN_CHANNEL_FAILED:
