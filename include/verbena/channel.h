@@ -107,8 +107,9 @@ void vbn_channel_unlisten(struct vbn_channel_listener *listener);
 int vbn_channel_connect(struct vbn_channel_group *group, const char *address, const void *data,
 	size_t len, struct vbn_channel **channel);
 
-/* Ends the channel, whatever its state, and gives it back; there are no more events of it. One that
- * is open is broken off: the peer's fails with that reason. NULL is allowed. */
+/* Ends the channel, whatever its state, and gives it back; there are no more events of it. Those that
+ * a poll has given already are to be released and no more: their channel is gone. One that is open is
+ * broken off: the peer's fails with that reason. NULL is allowed. */
 void vbn_channel_close(struct vbn_channel *channel);
 
 void vbn_channel_set_context(struct vbn_channel *channel, void *context);
