@@ -27,11 +27,11 @@ class Store(unittest.TestCase):
 
     def test_many_keys(self):
         """More than a run's mix touches; buckets are chosen so that none is full."""
-        self.right(kv("--keys", "50000", "--seconds", "0.1"), 50000)
+        self.right(kv("--keys", "20000", "--seconds", "0.05"), 20000)
 
     def test_loss(self):
         """Packets lost and reordered: what is read is right all the same."""
-        self.right(kv("--keys", "100", "--seconds", "0.2", vhca=("--fault", "loss=0.01,reorder=0.01")), 100)
+        self.right(kv("--keys", "100", "--seconds", "0.1", vhca=("--fault", "loss=0.01,reorder=0.01")), 100)
 
     def test_options(self):
         for bad in (["--keys", "0"], ["--keys", "1000000000"], ["--seconds", "0"], ["--seconds", "x"], ["more"], ["--what"]):
