@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-SOURCE, BUILD, VERBENA = sys.argv[1:4]
+SOURCE, BUILD, VERBENA = map(os.path.abspath, sys.argv[1:4])  # meson may name them from where the test begins
 DEPLOY = os.path.join(SOURCE, "apps", "deploy")
 SUBCOMMANDS = "msgrate", "latency", "devices", "vhca"
 
