@@ -182,10 +182,12 @@ static void begin(struct op *op)
 
 	op->key = loads ? client.n_begun : 1 + (random >> 8) % n_keys;
 	op->version = puts ? ++client.versions[op->key].sent : client.versions[op->key].stored;
-	if (vbn_buf_alloc(client.pool, &buf, 1) < 0)
-		fail("the pool is empty");
-	else if ((puts ? stage_put(op, buf) : stage_get(op, buf)) != 1)
-		fail("the queue takes no more");
+	if (vbn_buf_alloc(client.pool, &buf, 1) == 1) {
+		if ((puts ? stage_put(op, buf) : stage_get(op, buf)) == 1)
+			return;
+		vbn_buf_free(&buf, 1);
+	}
+	fail("the pool is empty, or the queue takes no more");
 }
 
 /* One is done. */
@@ -272,14 +274,13 @@ static int set_up(struct vbn_worker *worker, void *arg)
 		server.n_buckets *= 2;
 	table.size = server.n_buckets * sizeof(struct bucket);
 	if (vbn_export_create(port, &table, &server.exported) ||
-		vbn_pool_create(&pool, &client.pool))
-		return -1;
-	server.table = vbn_export_addr(server.exported);
-	conf.rx_pool = client.pool;
-	if (vbn_queue_create(worker, port, &conf, &server.queue) ||
+		vbn_pool_create(&pool, &conf.rx_pool) ||
+		vbn_queue_create(worker, port, &conf, &server.queue) ||
 		vbn_queue_create(worker, port, &conf, &client.queue) ||
 		vbn_export_handle(server.exported, 0, table.size, &handle))
 		return -1;
+	server.table = vbn_export_addr(server.exported);
+	client.pool = conf.rx_pool;
 	vbn_queue_address(server.queue, &servers); /* these, and the handle, are what travels */
 	vbn_queue_address(client.queue, &clients);
 	if (vbn_queue_connect(server.queue, &clients) ||
@@ -306,8 +307,8 @@ int main(int argc, char **argv)
 		{"seconds", 1, NULL, 's'}, {"help", 0, NULL, 'h'}, {0}};
 	struct vbn_run_conf run = {.cores = "0"};
 	const char *device = "mlx5_0";
-	double time;
 	int option, err;
+	double time;
 
 	if (vbn_init(&argc, &argv))
 		return 1;
