@@ -224,14 +224,22 @@ static bool cq_has(const struct cq *cq, uint32_t qpn)
 	return false;
 }
 
+/* Whether CQEs of it are left to be read. Those that tell of a shared ring's receives count even where
+ * nothing is to be learnt any more. */
+static bool has_unread(const struct mlx5_queue *mq)
+{
+	const uint32_t qpn = mq->queue.number;
+
+	if (mq->failure.silent)
+		return mq->rq->linked && cq_has(mq->recv_cq, qpn);
+	return cq_has(mq->send_cq, qpn) || cq_has(mq->recv_cq, qpn);
+}
+
 /* Everything it had has been given back, and no CQE of it is left to be read. */
 bool vbn__failed_is_quiet(const struct vbn_queue *queue)
 {
 	const struct mlx5_queue *mq = container_of(queue, const struct mlx5_queue, queue);
 
 	return mq->failure.reported && mq->sq.tail == mq->sq.head &&
-		(mq->rq->linked || mq->rq->tail == mq->rq->head) &&
-		(mq->failure.silent ||
-			(!cq_has(mq->send_cq, queue->number) &&
-				!cq_has(mq->recv_cq, queue->number)));
+		(mq->rq->linked || mq->rq->tail == mq->rq->head) && !has_unread(mq);
 }

@@ -161,8 +161,11 @@ struct shared_cq *vbn__group_reserve(struct mlx5_group *group, struct shared_cq 
 	shared->reserved = n;
 	shared->next = *cqs;
 	store_release(cqs, shared); /* the worker may be polling: pairs with its load */
-	group->compressed |= compressed;
-	vbn__group_choose_poll(group);
+	if (!group->group.poll || (compressed && !group->compressed)) {
+		group->compressed |=
+			compressed; /* while the worker polls, all is as its SRQ has it */
+		vbn__group_choose_poll(group);
+	}
 	return shared;
 }
 

@@ -8,20 +8,31 @@
 
 /* ---- create: on the control thread ---- */
 
-static void destroy_objects(struct mlx5_queue *mq)
+/* What the device has of the queue alone. */
+static void destroy_own(struct mlx5_queue *mq)
 {
 	if (mq->qp)
 		ibv_destroy_qp(mq->qp);
-	if (mq->in_group)
-		vbn__group_forget(mq->group, mq);
+	mq->qp = NULL;
 	vbn__cq_destroy(&mq->own_recv_cq);
 	vbn__cq_destroy(&mq->own_send_cq);
+}
+
+static void release_shared(struct mlx5_queue *mq)
+{
 	if (mq->shared_send)
 		vbn__group_release(mq->group, mq->shared_send, mq->reserved_send);
 	if (mq->shared_recv)
 		vbn__group_release(mq->group, mq->shared_recv, mq->reserved_recv);
-	mq->qp = NULL;
 	mq->shared_send = mq->shared_recv = NULL;
+}
+
+static void destroy_objects(struct mlx5_queue *mq)
+{
+	destroy_own(mq);
+	if (mq->in_group)
+		vbn__group_forget(mq->group, mq);
+	release_shared(mq);
 }
 
 static void free_slots(struct mlx5_queue *mq)
@@ -78,8 +89,6 @@ static int shared_cqs_take(struct mlx5_queue *mq, const struct vbn_queue_conf *c
 	if (!mq->shared_send)
 		return -errno;
 	mq->send_cq = &mq->shared_send->cq;
-	group->prefetch |= conf->prefetch == VBN_ON;
-	vbn__group_choose_poll(group);
 	if (of_srq) {
 		mq->recv_cq = of_srq;
 		return 0;
@@ -163,7 +172,11 @@ int vbn__mlx5_queue_adopt(struct vbn_queue *queue)
 {
 	struct mlx5_queue *mq = mlx5_queue(queue);
 
-	return queue->grouped ? vbn__group_add(mq->group, mq) : 0;
+	if (!queue->grouped)
+		return 0;
+	mq->group->prefetch |= queue->conf.prefetch == VBN_ON;
+	vbn__group_choose_poll(mq->group);
+	return vbn__group_add(mq->group, mq);
 }
 
 void vbn__mlx5_queue_address(const struct vbn_queue *queue, struct vbn_address *address)
@@ -348,13 +361,7 @@ void vbn__mlx5_queue_part(struct vbn_queue *queue)
 /* What the group has of it stays until the worker has forgotten it. */
 void vbn__mlx5_queue_stop(struct vbn_queue *queue)
 {
-	struct mlx5_queue *mq = mlx5_queue(queue);
-
-	if (mq->qp)
-		ibv_destroy_qp(mq->qp);
-	mq->qp = NULL;
-	vbn__cq_destroy(&mq->own_recv_cq);
-	vbn__cq_destroy(&mq->own_send_cq);
+	destroy_own(mlx5_queue(queue));
 }
 
 static void leave_group(struct mlx5_queue *mq)
