@@ -192,7 +192,7 @@ struct mlx5_queue {
 	uint32_t mtu;
 	uint32_t cqe_size;
 	bool scatter_to_cqe; /* wanted, or could not be turned off: decoded */
-	bool own_uar, blueflame;
+	bool own_uar, blueflame, prefetch;
 	bool filled; /* its receives have been posted since it was made or reset */
 	struct address peer;
 };

@@ -39,8 +39,7 @@ static void ring_modes(const struct mlx5_queue *mq, struct mode_report *report)
 
 static void prefetch_mode(const struct mlx5_queue *mq, struct mode_report *report)
 {
-	const bool wanted =
-		mq->queue.grouped ? mq->group->prefetch : mq->queue.conf.prefetch == VBN_ON;
+	const bool wanted = mq->queue.grouped ? mq->group->prefetch : mq->prefetch;
 	const char *why = mq->recv_cq->session
 		? "compressed completions lie side by side, and the CPU fetches them by itself"
 		: mq->queue.grouped

@@ -124,6 +124,7 @@ static int objects_create(
 	int ret;
 
 	mq->cqe_size = conf->cqe_size;
+	mq->prefetch = conf->prefetch == VBN_ON;
 	mq->send_cq = &mq->own_send_cq;
 	mq->recv_cq = &mq->own_recv_cq;
 	mq->rq = conf->srq ? &container_of(conf->srq, struct mlx5_srq, srq)->rq : &mq->own_rq;
@@ -174,7 +175,7 @@ int vbn__mlx5_queue_adopt(struct vbn_queue *queue)
 
 	if (!queue->grouped)
 		return 0;
-	mq->group->prefetch |= queue->conf.prefetch == VBN_ON;
+	mq->group->prefetch |= mq->prefetch;
 	vbn__group_choose_poll(mq->group);
 	return vbn__group_add(mq->group, mq);
 }
@@ -231,7 +232,7 @@ static int ops_fill(struct mlx5_queue *mq)
 	else if (mq->own_recv_cq.session)
 		vbn__mini_ops(ops, datagrams);
 	else
-		vbn__rq_ops(ops, datagrams, conf->prefetch == VBN_ON);
+		vbn__rq_ops(ops, datagrams, mq->prefetch);
 	ops->flush = mq->blueflame ? vbn__sq_flush_blueflame : vbn__sq_flush;
 	ops->outstanding = vbn__sq_outstanding;
 	return conf->doorbell_burst == VBN_OFF ? vbn__ring_each_ops(mq) : 0;
