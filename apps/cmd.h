@@ -205,6 +205,7 @@ int program_find(const char *name, struct program *program);
 int cmd_msgrate(int argc, char **argv);
 int cmd_latency(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_vhca(int argc, char **argv);
 int cmd_vhca_status(int argc, char **argv);
 
