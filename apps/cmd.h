@@ -206,6 +206,7 @@ int cmd_msgrate(int argc, char **argv);
 int cmd_latency(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_vhca(int argc, char **argv);
 int cmd_vhca_status(int argc, char **argv);
 

@@ -1,0 +1,590 @@
+/* top_table.c - what processes said, as rates and tables: workers, queues, pools, ports */
+#include "top.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- an object's numbers ---- */
+
+static double number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	return json_is_integer(value) ? (double)json_integer_value(value) : NAN;
+}
+
+/* What was counted in the last interval. */
+static double counted(const struct row *row, const char *key)
+{
+	if (!row->before)
+		return NAN;
+	return fmax(number(row->now, key) - number(row->before, key), 0);
+}
+
+static double rate(const struct row *row, const char *key)
+{
+	return row->seconds > 0 ? counted(row, key) / row->seconds : NAN;
+}
+
+static double ratio(double part, double whole)
+{
+	return whole > 0 ? part / whole : NAN;
+}
+
+static double pid_of(const struct row *row)
+{
+	return (double)row->process->pid;
+}
+
+/* ---- workers ---- */
+
+static double worker_core(const struct row *row)
+{
+	return number(row->now, "core");
+}
+
+static double worker_busy(const struct row *row)
+{
+	return ratio(counted(row, "busy_cycles"), counted(row, "total_cycles"));
+}
+
+static double worker_messages(const struct row *row)
+{
+	return rate(row, "messages");
+}
+
+static double worker_bytes(const struct row *row)
+{
+	return rate(row, "bytes");
+}
+
+static double busy_turns(const struct row *row)
+{
+	return counted(row, "iterations") - counted(row, "idle_iterations");
+}
+
+static double worker_bursts(const struct row *row)
+{
+	return row->seconds > 0 ? busy_turns(row) / row->seconds : NAN;
+}
+
+static double worker_per_burst(const struct row *row)
+{
+	return ratio(counted(row, "messages"), busy_turns(row));
+}
+
+static double worker_cycles(const struct row *row)
+{
+	return ratio(counted(row, "busy_cycles"), counted(row, "messages"));
+}
+
+static const struct column worker_columns[] = {
+	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
+	{"CORE", "core", 5, SHOWN_COUNT, worker_core, NULL},
+	{"BUSY", "busy_share", 6, SHOWN_SHARE, worker_busy, NULL},
+	{"", NULL, N_HISTORY + 1, SHOWN_SPARK, NULL, NULL},
+	{"MSG/S", "msg_rate", 9, SHOWN_NUMBER, worker_messages, NULL},
+	{"B/S", "byte_rate", 9, SHOWN_NUMBER, worker_bytes, NULL},
+	{"BURST/S", "burst_rate", 9, SHOWN_NUMBER, worker_bursts, NULL},
+	{"/BURST", "messages_per_burst", 7, SHOWN_NUMBER, worker_per_burst, NULL},
+	{"CYC/MSG", "cycles_per_message", 8, SHOWN_NUMBER, worker_cycles, NULL},
+};
+
+/* ---- queues ---- */
+
+static double queue_worker(const struct row *row)
+{
+	return number(row->now, "worker");
+}
+
+static double queue_tx(const struct row *row)
+{
+	return rate(row, "tx_messages");
+}
+
+static double queue_rx(const struct row *row)
+{
+	return rate(row, "rx_messages");
+}
+
+static double queue_bytes(const struct row *row)
+{
+	return rate(row, "tx_bytes") + rate(row, "rx_bytes");
+}
+
+static double queue_per_doorbell(const struct row *row)
+{
+	return ratio(counted(row, "tx_messages"), counted(row, "tx_doorbells"));
+}
+
+static double queue_in_flight(const struct row *row)
+{
+	double out = number(row->now, "tx_messages") - number(row->now, "tx_done") -
+		number(row->now, "tx_flushed");
+
+	return fmax(out, 0);
+}
+
+static double queue_drops(const struct row *row)
+{
+	return number(row->now, "rx_no_buf") + number(row->now, "tx_flushed") +
+		number(row->now, "rx_flushed");
+}
+
+static const struct column queue_columns[] = {
+	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
+	{"W", "worker", 3, SHOWN_COUNT, queue_worker, NULL},
+	{"TYPE", "transport", 5, SHOWN_TEXT, NULL, "transport"},
+	{"TX/S", "tx_rate", 9, SHOWN_NUMBER, queue_tx, NULL},
+	{"RX/S", "rx_rate", 9, SHOWN_NUMBER, queue_rx, NULL},
+	{"B/S", "byte_rate", 9, SHOWN_NUMBER, queue_bytes, NULL},
+	{"/BELL", "messages_per_doorbell", 7, SHOWN_NUMBER, queue_per_doorbell, NULL},
+	{"FLIGHT", "in_flight", 7, SHOWN_COUNT, queue_in_flight, NULL},
+	{"DROPS", "drops", 7, SHOWN_NUMBER, queue_drops, NULL},
+};
+
+/* ---- pools, ports ---- */
+
+static double pool_bufs(const struct row *row)
+{
+	return number(row->now, "bufs");
+}
+
+static double pool_free(const struct row *row)
+{
+	return number(row->now, "free_bufs");
+}
+
+static double pool_used(const struct row *row)
+{
+	double bufs = pool_bufs(row);
+
+	return ratio(bufs - pool_free(row), bufs);
+}
+
+static double pool_node(const struct row *row)
+{
+	return number(row->now, "node");
+}
+
+static double pool_size(const struct row *row)
+{
+	return number(row->now, "buf_bytes");
+}
+
+static double pool_empty(const struct row *row)
+{
+	return number(row->now, "empty");
+}
+
+static const struct column pool_columns[] = {
+	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
+	{"NODE", "node", 5, SHOWN_COUNT, pool_node, NULL},
+	{"SIZE", "buf_bytes", 8, SHOWN_COUNT, pool_size, NULL},
+	{"BUFS", "bufs", 9, SHOWN_COUNT, pool_bufs, NULL},
+	{"FREE", "free_bufs", 9, SHOWN_COUNT, pool_free, NULL},
+	{"USED", "used_share", 6, SHOWN_SHARE, pool_used, NULL},
+	{"EMPTY", "empty", 8, SHOWN_NUMBER, pool_empty, NULL},
+};
+
+static double port_up(const struct row *row)
+{
+	return number(row->now, "up");
+}
+
+static double port_speed(const struct row *row)
+{
+	return number(row->now, "speed_mbit") * 1e6;
+}
+
+static double port_mtu(const struct row *row)
+{
+	return number(row->now, "mtu");
+}
+
+static double port_queues(const struct row *row)
+{
+	return number(row->now, "queues");
+}
+
+static double port_downs(const struct row *row)
+{
+	return number(row->now, "went_down");
+}
+
+static const struct column port_columns[] = {
+	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
+	{"DRIVER", "driver", 8, SHOWN_TEXT, NULL, "driver"},
+	{"UP", "up", 4, SHOWN_COUNT, port_up, NULL},
+	{"BIT/S", "speed_bit", 9, SHOWN_NUMBER, port_speed, NULL},
+	{"MTU", "mtu", 6, SHOWN_COUNT, port_mtu, NULL},
+	{"QUEUES", "queues", 8, SHOWN_COUNT, port_queues, NULL},
+	{"DOWNS", "went_down", 6, SHOWN_COUNT, port_downs, NULL},
+};
+
+/* The columns that sort at first: what is of most interest on top. */
+const struct view views[] = {
+	{"workers", KIND_WORKER, "WORKER", 8, worker_columns, ARRAY_SIZE(worker_columns), 4},
+	{"queues", KIND_QUEUE, "QUEUE", 16, queue_columns, ARRAY_SIZE(queue_columns), 5},
+	{"pools", KIND_POOL, "POOL", 20, pool_columns, ARRAY_SIZE(pool_columns), 5},
+	{"ports", KIND_PORT, "PORT", 20, port_columns, ARRAY_SIZE(port_columns), 5},
+};
+const size_t n_views = ARRAY_SIZE(views);
+static_assert(ARRAY_SIZE(worker_columns) <= MAX_COLUMNS && ARRAY_SIZE(queue_columns) <= MAX_COLUMNS,
+	"a row has a value for each column");
+
+/* ---- rows ---- */
+
+/* Both lists are in the order of their ids. */
+static const json_t *find_before(const json_t *before, size_t *at, json_int_t id)
+{
+	const json_t *object;
+
+	while ((object = json_array_get(before, *at))) {
+		json_int_t its = json_integer_value(json_object_get(object, "id"));
+
+		if (its == id)
+			return object;
+		if (its > id)
+			return NULL;
+		(*at)++;
+	}
+	return NULL;
+}
+
+static void name_row(struct row *row)
+{
+	const char *name = json_string_value(json_object_get(row->now, "name"));
+
+	snprintf(row->name, sizeof(row->name), "%s", name ? name : "?");
+	for (char *c = row->name; *c; c++)
+		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
+			*c = '?';
+}
+
+static struct history *history_of(struct process *process, uint32_t id)
+{
+	struct history *grown;
+
+	for (size_t i = 0; i < process->n_histories; i++)
+		if (process->histories[i].id == id)
+			return &process->histories[i];
+	grown = realloc(process->histories, (process->n_histories + 1) * sizeof(*grown));
+	if (!grown)
+		return NULL;
+	process->histories = grown;
+	grown[process->n_histories] = (struct history){.id = id};
+	for (int i = 0; i < N_HISTORY; i++)
+		grown[process->n_histories].share[i] = NAN;
+	return &grown[process->n_histories++];
+}
+
+void process_remember(struct process *process)
+{
+	size_t i, at = 0;
+	json_t *object;
+
+	json_array_foreach(process->now[KIND_WORKER], i, object)
+	{
+		struct row row = {.process = process, .now = object};
+		struct history *history;
+
+		row.id = (uint32_t)json_integer_value(json_object_get(object, "id"));
+		row.before = find_before(process->before[KIND_WORKER], &at, row.id);
+		history = history_of(process, row.id);
+		if (!history)
+			return;
+		memmove(history->share, history->share + 1,
+			(N_HISTORY - 1) * sizeof(history->share[0]));
+		history->share[N_HISTORY - 1] = (float)worker_busy(&row);
+	}
+}
+
+static void find_history(struct row *row)
+{
+	for (size_t i = 0; i < row->process->n_histories; i++) {
+		const struct history *history = &row->process->histories[i];
+
+		if (history->id != row->id)
+			continue;
+		row->has_history = true;
+		for (int k = 0; k < N_HISTORY; k++)
+			row->history[k] = (double)history->share[k];
+	}
+}
+
+static void fill_row(struct row *row, const struct view *view)
+{
+	row->id = (uint32_t)json_integer_value(json_object_get(row->now, "id"));
+	row->seconds =
+		row->before ? (double)(row->process->now_ns - row->process->before_ns) / 1e9 : 0;
+	name_row(row);
+	for (size_t i = 0; i < view->n_columns; i++)
+		row->value[i] = view->columns[i].value ? view->columns[i].value(row) : NAN;
+	row->alarming = number(row->now, "failed") > 0 || number(row->now, "up") == 0;
+	if (view->kind == KIND_WORKER)
+		find_history(row);
+}
+
+static void add_rows(struct table *table, const struct process *process)
+{
+	const enum kind kind = table->view->kind;
+	size_t i, at = 0;
+	json_t *object;
+
+	json_array_foreach(process->now[kind], i, object)
+	{
+		struct row *row = &table->rows[table->n++];
+
+		*row = (struct row){.process = process, .now = object};
+		row->before = find_before(process->before[kind], &at,
+			json_integer_value(json_object_get(object, "id")));
+		fill_row(row, table->view);
+	}
+}
+
+static bool is_wanted(const struct process *process, pid_t only)
+{
+	return !process->foreign && (!only || process->pid == only);
+}
+
+void table_build(
+	struct table *table, const struct view *view, const struct processes *all, pid_t only)
+{
+	size_t n = 0;
+
+	*table = (struct table){.view = view};
+	for (const struct process *process = all->first; process; process = process->next)
+		if (is_wanted(process, only))
+			n += json_array_size(process->now[view->kind]);
+	table->rows = calloc(n + 1, sizeof(*table->rows));
+	if (!table->rows)
+		return;
+	for (const struct process *process = all->first; process; process = process->next)
+		if (is_wanted(process, only))
+			add_rows(table, process);
+}
+
+void table_free(struct table *table)
+{
+	free(table->rows);
+}
+
+/* ---- sorting ---- */
+
+struct order {
+	int column;
+	const char *text; /* of a column that has no number */
+	bool ascending;
+};
+
+/* "mlx5_0/9" before "mlx5_0/10". */
+static int compare_names(const struct row *a, const struct row *b)
+{
+	int order = strverscmp(a->name, b->name);
+
+	if (!order)
+		order = (a->process->pid > b->process->pid) - (a->process->pid < b->process->pid);
+	return order;
+}
+
+static const char *text_of(const struct row *row, const char *key)
+{
+	const char *text = json_string_value(json_object_get(row->now, key));
+
+	return text ? text : "";
+}
+
+static int compare_rows(const void *left, const void *right, void *arg)
+{
+	const struct row *a = left, *b = right;
+	const struct order *by = arg;
+	double x = by->column < 0 ? 0 : a->value[by->column];
+	double y = by->column < 0 ? 0 : b->value[by->column];
+	int order = (x > y) - (x < y);
+
+	if (by->text)
+		order = strcmp(text_of(a, by->text), text_of(b, by->text));
+	else if (isnan(x) != isnan(y))
+		return isnan(x) ? 1 : -1; /* what has no value stands last */
+	if (order)
+		return by->ascending ? order : -order;
+	order = compare_names(a, b);
+	return by->column < 0 && !by->ascending ? -order : order;
+}
+
+void table_sort(struct table *table, int column, bool ascending)
+{
+	struct order by = {.column = column, .ascending = ascending};
+
+	if (column >= 0)
+		by.text = table->view->columns[column].text;
+	if (table->n)
+		qsort_r(table->rows, table->n, sizeof(*table->rows), compare_rows, &by);
+}
+
+/* ---- drops ---- */
+
+static const struct {
+	enum kind kind;
+	const char *key, *name;
+} drop_keys[N_DROPS] = {
+	{KIND_QUEUE, "rx_no_buf", "rx_no_buf"},
+	{KIND_QUEUE, "tx_flushed", "tx_flushed"},
+	{KIND_QUEUE, "rx_flushed", "rx_flushed"},
+	{KIND_POOL, "empty", "pool_empty"},
+	{KIND_PORT, "went_down", "port_went_down"},
+	{KIND_CHANNELS, "failed", "channels_failed"},
+	{KIND_CHANNELS, "faults", "channels_faults"},
+	{KIND_CHANNELS, "dropped", "channels_dropped"},
+};
+
+static double sum_of(const json_t *list, const char *key)
+{
+	double sum = 0, value;
+	size_t i;
+	json_t *object;
+
+	json_array_foreach(list, i, object)
+	{
+		value = number(object, key);
+		sum += isnan(value) ? 0 : value;
+	}
+	return sum;
+}
+
+static void add_drops(const struct process *process, int i, struct drops *drops)
+{
+	const enum kind kind = drop_keys[i].kind;
+	double now = sum_of(process->now[kind], drop_keys[i].key);
+	double before = sum_of(process->before[kind], drop_keys[i].key);
+
+	drops->total += (uint64_t)now;
+	if (process->before[kind] && now > before)
+		drops->rate +=
+			(now - before) * 1e9 / (double)(process->now_ns - process->before_ns);
+}
+
+void drops_sum(const struct processes *all, pid_t only, struct drops drops[N_DROPS])
+{
+	for (int i = 0; i < N_DROPS; i++) {
+		drops[i] = (struct drops){.name = drop_keys[i].name};
+		for (const struct process *process = all->first; process; process = process->next)
+			if (is_wanted(process, only))
+				add_drops(process, i, &drops[i]);
+	}
+}
+
+/* ---- text ---- */
+
+const char *number_text(double value, char text[16])
+{
+	static const char units[] = " kMGTP";
+	int unit = 0;
+
+	if (isnan(value)) {
+		snprintf(text, 16, "-");
+		return text;
+	}
+	while (value >= 999.95 && unit < 5) {
+		value /= 1000;
+		unit++;
+	}
+	if (unit)
+		snprintf(text, 16, value < 99.95 ? "%.2f %c" : "%.1f %c", value, units[unit]);
+	else
+		snprintf(text, 16, value == floor(value) ? "%.0f" : "%.1f", value);
+	return text;
+}
+
+void cell_text(const struct row *row, const struct column *column, size_t i, char text[32])
+{
+	char short_text[16];
+	double value = row->value[i];
+
+	if (column->shown == SHOWN_TEXT)
+		snprintf(text, 32, "%.20s", text_of(row, column->text));
+	else if (isnan(value))
+		snprintf(text, 32, "-");
+	else if (column->shown == SHOWN_SHARE)
+		snprintf(text, 32, "%.0f %%", 100 * value);
+	else if (column->shown == SHOWN_COUNT)
+		snprintf(text, 32, "%.0f", value);
+	else
+		snprintf(text, 32, "%s", number_text(value, short_text));
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
+			*c = '?';
+}
+
+/* ---- JSON ---- */
+
+static json_t *row_json(const struct row *row, const struct view *view)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "name", json_string(row->name));
+	for (size_t i = 0; i < view->n_columns; i++) {
+		const struct column *column = &view->columns[i];
+
+		if (!column->key || !strcmp(column->key, "pid"))
+			continue;
+		json_object_set_new(object, column->key,
+			column->shown == SHOWN_TEXT    ? json_string(text_of(row, column->text))
+				: isnan(row->value[i]) ? json_null()
+				: column->shown == SHOWN_COUNT
+				? json_integer((json_int_t)row->value[i])
+				: json_number(row->value[i]));
+	}
+	if (view->kind == KIND_QUEUE)
+		json_object_set_new(object, "failed", json_boolean(row->alarming));
+	return object;
+}
+
+static json_t *view_json(const struct view *view, const struct processes *all, pid_t pid)
+{
+	json_t *list = json_array();
+	struct table table;
+
+	table_build(&table, view, all, pid);
+	for (size_t i = 0; i < table.n; i++)
+		json_array_append_new(list, row_json(&table.rows[i], view));
+	table_free(&table);
+	return list;
+}
+
+static json_t *drops_json(const struct processes *all, pid_t pid)
+{
+	json_t *object = json_object();
+	struct drops drops[N_DROPS];
+
+	drops_sum(all, pid, drops);
+	for (int i = 0; i < N_DROPS; i++)
+		json_object_set_new(
+			object, drops[i].name, json_integer((json_int_t)drops[i].total));
+	return object;
+}
+
+static json_t *process_json(const struct processes *all, const struct process *process)
+{
+	json_t *object = json_pack("{s:i,s:s,s:s,s:f,s:b}", "pid", process->pid, "name",
+		process->name, "prefix", process->prefix, "seconds",
+		process->before_ns ? (double)(process->now_ns - process->before_ns) / 1e9 : 0.0,
+		"answers", !process->silent);
+
+	for (size_t i = 0; i < n_views; i++)
+		json_object_set_new(object, views[i].name, view_json(&views[i], all, process->pid));
+	json_object_set_new(object, "drops", drops_json(all, process->pid));
+	return object;
+}
+
+json_t *top_json(const struct processes *all)
+{
+	json_t *list = json_array();
+
+	for (const struct process *process = all->first; process; process = process->next)
+		if (!process->foreign)
+			json_array_append_new(list, process_json(all, process));
+	return json_pack(
+		"{s:s,s:s,s:o}", "tool", "top", "version", vbn_version(), "processes", list);
+}
