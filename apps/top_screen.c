@@ -126,9 +126,10 @@ static struct {
 	int column, row;
 } frame;
 
+/* What is below the last row is left out. */
 static void add(const char *text, size_t len)
 {
-	if (frame.len + len > sizeof(frame.text))
+	if (frame.row >= terminal.rows || frame.len + len > sizeof(frame.text))
 		return;
 	memcpy(frame.text + frame.len, text, len);
 	frame.len += len;
@@ -177,12 +178,13 @@ static void fill_to(int column)
 		put_glyph(" ");
 }
 
-/* Nothing behind the last row, so that the screen does not scroll. */
+/* No new line behind the last row, so that the screen does not scroll. */
 static void end_line(void)
 {
 	add("\033[K", 3);
-	if (++frame.row < terminal.rows)
+	if (frame.row + 1 < terminal.rows)
 		add("\r\n", 2);
+	frame.row++;
 	frame.column = 0;
 }
 
@@ -195,8 +197,8 @@ static void begin_frame(void)
 
 static void end_frame(void)
 {
-	add("\033[J", 3);
 	put_out(frame.text, frame.len);
+	put_string("\033[J");
 }
 
 /* ---- what is shown ---- */

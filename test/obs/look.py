@@ -25,8 +25,8 @@ def wait_for(what, condition):
 class Client:
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(PATIENCE)
         self.socket.connect(path)
+        self.socket.settimeout(PATIENCE)
         self.greeting = json.loads(self.socket.recv(1024))
 
     def hear(self):
@@ -80,4 +80,4 @@ class LookTest(unittest.TestCase):
 
 
 def main():
-    unittest.main(argv=[sys.argv[0]], verbosity=1)
+    unittest.main(argv=[sys.argv[0]], verbosity=1, warnings="ignore")  # clients close with their test

@@ -43,11 +43,10 @@ static int turn(struct vbn_worker *worker, void *arg)
 	struct vbn_buf *buf;
 	int n;
 
-	(void)worker;
 	vbn_count(&subject->counts[0], 1);
 	if (!subject->a)
-		return 1;
-	if (vbn_buf_alloc(subject->pool, &buf, 1) == 1) {
+		return !vbn_worker_stopping(worker);
+	if (!vbn_worker_stopping(worker) && vbn_buf_alloc(subject->pool, &buf, 1) == 1) {
 		buf->len = 32;
 		if (vbn_send_one(subject->a, buf) != 1)
 			vbn_buf_free(&buf, 1);
@@ -98,6 +97,7 @@ static void end(struct subject *subject)
 	vbn_counters_remove(subject->counters);
 	vbn_queue_destroy(subject->a);
 	vbn_queue_destroy(subject->b);
+	subject->a = subject->b = NULL; /* the worker turns until it has drained */
 	vbn_worker_detach(subject->worker);
 	vbn_pool_destroy(subject->pool);
 	vbn_port_close(subject->port);

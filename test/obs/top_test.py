@@ -51,7 +51,7 @@ class Screen:
     def frames(self):
         """Whole ones, as lists of lines."""
         found = self.bytes.decode(errors="replace").split("\033[H")[1:]
-        return [re.sub(r"\033\[[0-9;?]*[a-zA-Z]", "", frame.split("\033[J")[0]).split("\r\n")
+        return [re.sub(r"\033\[[0-9;?]*[a-zA-Z]|\r", "", frame.split("\033[J")[0]).split("\n")
                 for frame in found if "\033[J" in frame]
 
     def wait(self, what, condition):
@@ -195,7 +195,7 @@ class Top(LookTest):
         screen.press("?")
         screen.shows("WORKER")
         self.finish(two)
-        screen.shows("1 process ")
+        screen.wait("one process", lambda lines: lines[0].rstrip().endswith("1 process"))
         screen.press("q")
         screen.end(0)
 
