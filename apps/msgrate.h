@@ -105,6 +105,7 @@ struct end {
 	uint64_t looks;           /* of a latency run: for the answer that has not come */
 	uint64_t shut_at;         /* what the peer had received when its window was found shut */
 	uint64_t shut_since;      /* ns */
+	uint64_t shut_turns;      /* the turns of the side that receives */
 	uint64_t peer_received;   /* between processes, as the peer has told */
 	uint64_t peer_sent;       /* the same, once it has stopped; UINT64_MAX before */
 	uint64_t credited;        /* of received: what the peer has been told */
@@ -144,6 +145,7 @@ struct side {
 	int n_ends;
 	int unfinished; /* sending ends with something left to send */
 	int phase;      /* the run's, as this side has seen it */
+	uint64_t turns; /* of its loop, so far; others read it */
 	struct vbn_pool *tx_pool, *rx_pool;
 	struct vbn_zone *zone;
 	struct histogram *times; /* of a latency run: of this side's round trips */

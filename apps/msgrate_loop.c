@@ -10,8 +10,10 @@
 /* What has not come by then when all else has is lost. Where that is taken for lost which only waits
  * for a core, RC waits for the receiver, but a datagram too many is lost indeed, and a write goes over
  * one that has not been looked at. */
-#define LATE          (SECOND / 100)
-#define LATE_FOR_SURE (SECOND / 4)
+#define LATE           (SECOND / 100)
+#define LATE_FOR_SURE  (SECOND / 4)
+#define LATE_ELSEWHERE SECOND /* of another process, whose looks are not known here */
+#define ENOUGH_LOOKS   8      /* in vain */
 
 /* ---- marks ---- */
 
@@ -428,19 +430,32 @@ static uint64_t late_after(const struct end *end)
 	const struct msgrate_options *conf = &end->side->run->conf;
 	bool harmless = end->peer && conf->connection == VBN_RC && conf->op != OP_WRITE_IMM;
 
-	return harmless ? LATE : LATE_FOR_SURE;
+	if (harmless)
+		return LATE;
+	return end->peer ? LATE_FOR_SURE : LATE_ELSEWHERE;
+}
+
+/* Of the side that is to receive; of another process's nothing is known here but what this one has
+ * heard. */
+static uint64_t receiver_turns(const struct end *end)
+{
+	return load_once(end->peer ? &end->peer->side->turns : &end->side->turns);
 }
 
 /* The window to the peer is shut. What is lost would keep it shut for ever: where the device is
- * done with all that was sent and still nothing comes, it is not counted as on its way any more. */
+ * done with all that was sent and still nothing comes, it is not counted as on its way any more. But
+ * time alone does not tell: a receiver that was kept from its core has not looked meanwhile, and
+ * what is sent on top of a full ring is lost on a transport that does not send again. */
 static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uint64_t received)
 {
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), turns = receiver_turns(end);
 
 	if (received != end->shut_at || end->n_held || vbn_queue_outstanding(end->queue)) {
 		end->shut_at = received;
 		end->shut_since = now;
-	} else if (now - end->shut_since > late_after(end)) {
+		end->shut_turns = turns;
+	} else if (now - end->shut_since > late_after(end) &&
+		turns - end->shut_turns > ENOUGH_LOOKS) {
 		end->given_up = end->staged - received;
 	}
 }
@@ -583,6 +598,7 @@ static force_inline int side_poll(struct vbn_worker *worker, struct side *side,
 	bool stopping = vbn_worker_stopping(worker) || phase == PHASE_END;
 	bool sending = likely(!stopping && phase != PHASE_HOLD);
 
+	store_once(&side->turns, side->turns + 1);
 	if (unlikely(phase != side->phase))
 		enter_phase(side, phase);
 	if (unlikely(stopping && !side->stop.ns))
