@@ -168,6 +168,29 @@ static void test_refused_remotely_srq(void **state)
 	refused_remotely(DUO_SRQ);
 }
 
+/* vbn_recv() sees the receives that the failure of a send has flushed, and names the failure: whoever
+ * is told -EPIPE asks why at once. */
+static void test_a_receiver_is_told_the_cause(void **state)
+{
+	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
+	struct vbn_buf *bufs[8];
+	uint64_t start = clock_ns();
+	int got;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		duo_connect(&conf);
+		assert_int_equal(vbn_write_one(duo.a, duo_buf(0, 8), (struct vbn_remote){1, 2}), 1);
+		vbn_flush(duo.a);
+		while (!(got = vbn_recv(duo.a, bufs, ARRAY_SIZE(bufs))))
+			duo_patience(start);
+		assert_int_equal(got, -EPIPE);
+		assert_has(vbn_queue_error(duo.a), vbn_status_text(VBN_REMOTE_ACCESS));
+		assert_has(vbn_queue_error(duo.a), "rkey 0x2");
+		duo_disconnect();
+	}
+}
+
 /* An lkey that is none: the device will not read the message. */
 static void without_lkey(enum vbn_transport transport, enum duo_kind kind)
 {
@@ -616,6 +639,7 @@ int main(void)
 		test(test_refused_remotely),
 		test(test_refused_remotely_shared),
 		test(test_refused_remotely_srq),
+		test(test_a_receiver_is_told_the_cause),
 		test(test_longer_than_a_receive),
 		test(test_receiver_not_ready),
 		test(test_peer_gone),

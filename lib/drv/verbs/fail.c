@@ -148,6 +148,10 @@ cold void vbn__verbs_recv_failed(struct verbs_queue *vq, const struct ibv_wc *wc
 		fail_queue(vq, status);
 		vq->failure.wqe = (uint32_t)wc->wr_id;
 		describe(vq, wc);
+		/* What flushed it may be a send's error, which is there already: whoever is told of the
+		 * failure asks why at once. A group looks before it tells. */
+		if (status == VBN_FLUSHED && !vq->queue.grouped)
+			vbn__verbs_reap(vq);
 	}
 	if (!buf)
 		return;
