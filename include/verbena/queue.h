@@ -84,8 +84,8 @@ struct vbn_queue_conf {
 	struct vbn_num max_reads;
 	struct vbn_num max_peer_reads;
 
-	/* RC, as the field encodes them. Retries: 0 to 7, default 7; 7 RNR retries are for ever. Local
-	 * ACK timeout: 4.096 us * 2^value, 0 to 31, 0 is never; default 14 (67 ms). Minimum RNR NAK
+	/* RC, as the field encodes them. Retries: 0 to 7, default 7 (6 of soft-RoCE, which takes 7 for
+	 * "for ever"); 7 RNR retries are for ever. Local ACK timeout: 4.096 us * 2^value, 0 to 31, 0 is never; default 14 (67 ms). Minimum RNR NAK
 	 * timer: 0 to 31; default 1 (10 us). */
 	struct vbn_num retry_count;
 	struct vbn_num rnr_retry;

@@ -163,7 +163,9 @@ struct zone_registration {
 struct vbn_port {
 	const struct driver *driver;
 	struct vbn_port_info info;
-	uint32_t mtu;                                  /* path MTU asked for or the active one */
+	uint32_t mtu; /* path MTU asked for or the active one */
+	uint32_t
+		max_retries; /* of a connection; 0: no matter. 6 where a device takes 7 for "for ever" */
 	struct zone_registration zones[MEM_MAX_ZONES]; /* written on the control thread, before a
 							  pool of the zone is sent from */
 	uint32_t n_queues, n_exports, n_srqs, n_peers;

@@ -196,7 +196,8 @@ static void describe(struct vbn_port_info *info, const struct ibv_context *conte
 	info->mtu = mtu_bytes(attr->active_mtu);
 	info->max_message = attr->max_msg_sz;
 	info->max_queues = (uint32_t)device->max_qp;
-	info->max_depth = min((uint32_t)device->max_qp_wr, 32768u);
+	info->max_depth = (uint32_t)min(device->max_qp_wr, device->max_cqe);
+	info->max_depth = min(info->max_depth, 32768u);
 	info->max_reads = (uint32_t)min(device->max_qp_rd_atom, device->max_qp_init_rd_atom);
 	snprintf(info->capabilities, sizeof(info->capabilities), "%s send write%s%s",
 		iwarp ? "rc" : "rc uc ud", device->max_qp_rd_atom ? " read" : "",
@@ -333,6 +334,14 @@ static void choose_ordering(struct rdma_port *port, const struct vbn_port_conf *
 	port->port.relaxed_ordering = conf->relaxed_ordering != VBN_OFF;
 }
 
+/* Soft-RoCE retries for ever where a queue pair asks for 7, so that a dead peer is never found out. */
+static uint32_t max_retries(const struct ibv_device_attr *device)
+{
+	const uint32_t soft_roce = 0xffffff; /* its vendor_id */
+
+	return device->vendor_id == soft_roce ? 6 : 7;
+}
+
 int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const char *name,
 	int port_number, const struct vbn_port_conf *conf,
 	bool (*accepts)(struct ibv_device *device),
@@ -358,6 +367,7 @@ int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const ch
 	name_port(info, name, port_number, port->device.phys_port_cnt);
 	snprintf(info->driver, sizeof(info->driver), "%s", driver->name);
 	info->node = device_node(name);
+	port->port.max_retries = max_retries(&port->device);
 	describe(info, port->context, &port->device, &port->attr);
 	choose_ordering(port, conf);
 	if (!info->up)

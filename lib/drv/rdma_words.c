@@ -70,7 +70,9 @@ void vbn__rdma_queue_modes(const struct vbn_queue *queue, uint32_t mtu, struct m
 	if (conf->transport == VBN_RC) {
 		vbn__mode_add(report, "retry_timeout", asked(&conf->timeout),
 			milliseconds(vbn__rdma_timeout_ns(conf->timeout.value), text, sizeof(text)),
-			"%u retries", conf->retry_count.value);
+			"%u retries%s", conf->retry_count.value,
+			queue->port->max_retries < 7 ? ": this device takes 7 for \"for ever\""
+						     : "");
 		vbn__mode_add(report, "rnr_timer", asked(&conf->rnr_timer),
 			milliseconds(
 				vbn__rdma_rnr_timer_ns(conf->rnr_timer.value), text, sizeof(text)),

@@ -82,7 +82,11 @@ int vbn__queue_begin_create(struct queue_job *job, struct queue_list *list, stru
 	*job = (struct queue_job){
 		.step = QUEUE_CREATE, .list = list, .port = port, .asked = *asked, .conf = *asked};
 	ret = check_srq(list, port, &job->conf);
-	return ret ? ret : vbn__queue_conf_check(&port->info, &job->conf);
+	if (!ret)
+		ret = vbn__queue_conf_check(&port->info, &job->conf);
+	if (port->max_retries)
+		job->conf.retry_count.value = min(job->conf.retry_count.value, port->max_retries);
+	return ret;
 }
 
 static int create_on_node(void *arg)
