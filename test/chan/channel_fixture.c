@@ -207,10 +207,22 @@ static struct vbn_pool *make_pool(const char *name, uint32_t headroom)
 	return pool;
 }
 
-int fixture_open(void **state)
+const char *port_name(void)
 {
 	const char *port = getenv("CHANNEL_PORT");
 
+	return port ? port : "mlx5_0";
+}
+
+uint64_t patient(uint64_t ns)
+{
+	const char *times = getenv("CHANNEL_PATIENCE");
+
+	return times ? ns * strtoull(times, NULL, 10) : ns;
+}
+
+int fixture_open(void **state)
+{
 	(void)state;
 	assert_non_null(vhca_present());
 	memset(&f, 0, sizeof(f));
@@ -218,7 +230,7 @@ int fixture_open(void **state)
 	assert_int_equal(vbn_init(NULL, NULL), 0);
 	unit_catch_log();
 	assert_int_equal(vbn_worker_attach(&(struct vbn_worker_conf){0}, &f.worker), 0);
-	assert_int_equal(vbn_port_open(port ? port : "mlx5_0", NULL, &f.port), 0);
+	assert_int_equal(vbn_port_open(port_name(), NULL, &f.port), 0);
 	f.pool = make_pool("messages", 64);
 	f.bare = make_pool("bare", 0);
 	assert_int_equal(vbn_port_register(f.port, vbn_pool_zone(f.pool)), 0);

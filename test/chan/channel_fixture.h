@@ -48,6 +48,11 @@ struct fixture {
 };
 extern struct fixture f;
 
+/* The device under test, CHANNEL_PORT; and a time, CHANNEL_PATIENCE times as long where the device or
+ * the machine is slow. */
+const char *port_name(void);
+uint64_t patient(uint64_t ns);
+
 /* Opens everything but groups; closes everything, and finds every buf at home. */
 int fixture_open(void **state);
 int fixture_close(void **state);

@@ -3,7 +3,7 @@
 
 #include "channel_fixture.h"
 
-static const struct vbn_channel_group_conf conf = {.max_channels = 4,
+static struct vbn_channel_group_conf conf = {.max_channels = 4,
 	.buf_size = BUF_SIZE,
 	.window = 16,
 	.n_held = 64,
@@ -125,8 +125,8 @@ static void without_a_peer_it_fails_in_time(void **state)
 	struct vbn_channel_group_conf hasty = conf;
 
 	(void)state;
-	hasty.resume_ns = SECOND_NS / 5;
-	hasty.connect_ns = SECOND_NS / 10;
+	hasty.resume_ns = patient(SECOND_NS / 5);
+	hasty.connect_ns = patient(SECOND_NS / 10);
 	make_groups(&hasty, &hasty);
 	open_channel(0);
 	vbn_channel_unlisten(f.listener);
@@ -176,6 +176,8 @@ int main(void)
 		with_fixture(a_broken_channel_may_be_closed),
 	};
 
+	conf.keepalive_ns = patient(conf.keepalive_ns);
+	conf.give_up_ns = patient(conf.give_up_ns);
 	cmocka_set_test_filter(getenv("CHANNEL_TEST"));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
