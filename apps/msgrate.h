@@ -190,8 +190,9 @@ struct other {
 	char *buffer; /* of what comes in */
 	bool leads;   /* this process decides the parameters, and when the run ends */
 	bool ended;   /* the other one sends no more */
-	bool told;    /* what it has counted */
-	bool lost;    /* and why: */
+	bool ended_early;
+	bool told; /* what it has counted */
+	bool lost; /* and why: */
 	char why[256];
 	int n_ends; /* of its */
 	/* what it has counted */

@@ -6,7 +6,7 @@
 
 /* A process that has not said in this time that it sends no more never will: it is stopped, or its
  * host is. */
-#define SILENCE (10 * SECOND)
+#define SILENCE (20 * SECOND)
 
 /* Sleeps until the moment, or until the run is over: true then. */
 static bool sleep_until(struct run *run, uint64_t ns)
@@ -101,7 +101,9 @@ static bool is_over(struct run *run)
 	if (!run->other)
 		return false;
 	if (other_poll(run, 0)) {
-		if (run->other->leads && run->other->ended && !run->conf.iters)
+		run->other->ended_early =
+			run->other->leads && run->other->ended && !run->conf.iters;
+		if (run->other->ended_early)
 			say("the other process has ended the run before its time");
 		return true;
 	}

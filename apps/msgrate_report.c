@@ -457,7 +457,8 @@ static void warn_of_window(const struct run *run, const struct result *result)
 {
 	double wanted = (double)run->conf.duration / 1e9;
 
-	if (run->conf.iters || stop_signal() || result->failed_queues || result->seconds <= 0)
+	if (run->conf.iters || stop_signal() || result->failed_queues || result->seconds <= 0 ||
+		(run->other && (run->other->lost || run->other->ended_early)))
 		return;
 	if (result->seconds > wanted * 1.05 || result->seconds < wanted * 0.95)
 		say("the window that counts was %.3f s long, not the %.3f s of --duration: the workers were "

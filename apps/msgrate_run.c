@@ -233,7 +233,7 @@ static int run_one(struct run *run, struct runs *runs)
 	run->began_ns = runs->n_begun++ || run->conf.listen ? now_ns() : cmd_started_ns;
 	run_init(run);
 	if (run->other)
-		run->other->ended = run->other->told = false;
+		run->other->ended = run->other->ended_early = run->other->told = false;
 	if (runs->page)
 		run->samples = &samples;
 	if (!status && (!run->other || run->other->leads))

@@ -31,6 +31,7 @@ static const char *const examples =
 	"examples:\n"
 	"  verbena msgrate --duration 3 --verify\n"
 	"                       on the best port there is, else on an emulated one\n"
+	"  verbena doctor       what it would run better with\n"
 	"  verbena devices\n"
 	"  verbena vhca -- ibv_devinfo -v\n"
 	"\n"

@@ -154,11 +154,9 @@ class Pair(CommandTest):
             port = taken.getsockname()[1]
         one = start(CONNECTING, "--connect", f"127.0.0.1:{port}")
         time.sleep(1)  # nothing is said while it is tried
-        began = time.monotonic()
         one.send_signal(signal.SIGTERM)
         status, _, err = self.finish(one)
         self.assertIn(status, (STOPPED, -signal.SIGTERM), err)
-        self.assertLess(time.monotonic() - began, 3 * SLOWER)
 
     def test_nobody(self):
         """Nobody listens: said after the time that connecting is tried."""
@@ -211,6 +209,17 @@ class Pair(CommandTest):
                 self.assertGreater(result["sent"] + result["received"], 0)
                 # What the other one has sent or received is not known: it was counted as 0.
                 self.assertEqual((result["lost"], result["duplicate"]), (None, None), out)
+
+    if DEVICE.startswith("verbs:"):  # once is enough for what takes so long
+        def test_frozen(self):
+            """A peer that is frozen, not dead, is given up in time: it took 43 s, and for a listener all the time there is."""
+            with Listener() as listener:
+                one = start(CONNECTING, "--connect", listener.address, "--connection", "ud", "--duration", "1", "--json", "-")
+                read_until(one.stderr, "tx_ring")
+                listener.process.send_signal(signal.SIGSTOP)
+                status, out, err = self.finish(one, 60)
+                self.assertEqual(status, NO_PEER, err)
+                self.assertIsNone(strict_json(out)["lost"])
 
     def test_stopped(self):
         """Who is stopped prints what it has; the other one ends in order."""
