@@ -14,14 +14,16 @@
  *   dial.c               the control thread's half of connecting a channel
  *   group.c              a worker's channels: memory, poll, modes
  *   connect.c            the worker's half of connecting
+ *   step.c               a channel's queue made, connected, reset and ended by the control thread
  *   channel.c            a channel's life: open, failed, closed
  *   send.c receive.c     messages out and in
  *   credit.c             who may send how much; what is put off until there is room
  *   large.c landing.c    messages that are written to a place in landing memory
  *
  * Threads: what stands here is the group's worker's, but where it says "control". The two talk by
- * letters (control to worker) and orders (worker to control); neither waits for the other, but for
- * making and ending queues, and when a group ends.
+ * letters (control to worker) and orders (worker to control); neither waits for the other, but where
+ * a driver's queues cannot be polled while one is made (vbn__queue_step_is_apart()), and when a group
+ * is made or ends.
  */
 #ifndef VBN_CHAN_H
 #define VBN_CHAN_H
@@ -42,9 +44,15 @@ enum letter_kind {
 	LETTER_N = 4, /* a listener's dial has two of the first */
 };
 
+/* What lies in a group's inbox: a letter, or a step of a queue that has been carried out. */
+struct note {
+	struct mail mail;
+	bool of_queue;
+};
+
 /* To the worker. */
 struct letter {
-	struct mail mail;
+	struct note note;
 	struct dial *dial;
 	enum letter_kind kind;
 	enum handshake_kind said;
@@ -69,7 +77,9 @@ struct dial {
 	struct vbn_channel_listener *listener; /* that it came by; constant */
 	/* the worker's */
 	struct vbn_channel *channel;
-	bool done; /* what still comes is of no interest */
+	bool begun;               /* the control thread knows of it */
+	bool done;                /* what still comes is of no interest */
+	struct vbn_address queue; /* the peer's, once its terms are taken */
 	/* control's */
 	struct session *session;
 	struct reactor_timer timer;
@@ -115,17 +125,20 @@ void vbn__dial_done(struct dial *dial, const char *reason);
 int vbn__dial_listen(struct listen_request *request);
 void vbn__dial_unlisten(struct vbn_channel_listener *listener);
 void vbn__dial_end_group(struct vbn_channel_group *group);
+/* Every order that has been given is carried out. */
+void vbn__dial_settle(void);
 
 /* ---- a channel ---- */
 
 enum channel_state {
-	CHANNEL_DIALING,   /* waits for the peer's answer; or to be resumed */
-	CHANNEL_ANSWERING, /* waits for the peer to be ready */
+	CHANNEL_DIALING,   /* waits for its queue, and the peer's answer; or to be resumed */
+	CHANNEL_ANSWERING, /* waits for its queue, and the peer to be ready */
 	CHANNEL_OPEN,
 	CHANNEL_RESTING, /* broken, the other end is to dial, or this one presently */
 	CHANNEL_CLOSED_,
 	CHANNEL_FAILED_,
 	CHANNEL_LEAVING, /* given back by the application: ends when the device is done with it */
+	CHANNEL_GONE,    /* ends when its queue has */
 };
 
 /* What is put off until there is room; each is tried once a poll. */
@@ -136,7 +149,7 @@ enum channel_todo {
 	TODO_END = 1 << 3,
 	TODO_CLOSE = 1 << 4,
 	TODO_READY = 1 << 5, /* the application waits to send */
-	TODO_REST = 1 << 6,  /* broken: the old queue has to get quiet */
+	TODO_REST = 1 << 6,  /* broken: the old queue has to get quiet; new: a ring needs room */
 	TODO_LEAVE = 1 << 7,
 };
 
@@ -204,6 +217,7 @@ struct vbn_channel {
 	uint64_t peer_max_message;
 	void *context;
 	/* connecting and failing */
+	struct step *step; /* of the queue, under way */
 	struct dial *dial;
 	struct letter *resume; /* the peer's offer to go on, until the old queue is quiet */
 	uint64_t resume_until; /* clock_ns() */
@@ -276,6 +290,7 @@ struct vbn_channel_group {
 	struct vbn_channel *channels;
 	struct vbn_channel *asking; /* which the application is asked about */
 	uint32_t n_channels;
+	uint32_t n_gone; /* of them, those that the application has no more */
 	struct vbn_channel_listener *listeners;
 	struct dial *dials; /* control's */
 	struct counter_set counters;
@@ -318,9 +333,8 @@ static inline struct vbn_channel_event *sink_event(
 
 /* channel.c */
 struct vbn_channel *vbn__channel_new(struct vbn_channel_group *group);
+/* Ends it, and frees it once its queue has ended. */
 void vbn__channel_free(struct vbn_channel *channel);
-int vbn__channel_make_queue(struct vbn_channel *channel);
-void vbn__channel_drop_queue(struct vbn_channel *channel);
 /* Credits and sequences of a queue that is new or has been reset. */
 void vbn__channel_start_credits(struct vbn_channel *channel);
 void vbn__channel_opened(struct vbn_channel *channel);
@@ -334,7 +348,19 @@ bool vbn__channel_try_close(struct vbn_channel *channel);
 /* True: it has left and is freed. */
 bool vbn__channel_try_leave(struct vbn_channel *channel);
 
+/* step.c: steps of a channel's queue, one at a time; 0, or -errno where a step cannot be begun. What
+ * comes of it is told by the functions of connect.c below. */
+int vbn__channel_make_queue(struct vbn_channel *channel);
+int vbn__channel_connect_queue(struct vbn_channel *channel, const struct vbn_address *peer);
+/* -EAGAIN: it is under way, or waits for the queue to get quiet. */
+int vbn__channel_reset_queue(struct vbn_channel *channel);
+void vbn__channel_end_queue(struct vbn_channel *channel);
+void vbn__channel_stepped(struct note *note);
+
 /* connect.c */
+void vbn__channel_made(struct vbn_channel *channel, int error);
+void vbn__channel_connected(struct vbn_channel *channel, int error);
+void vbn__channel_reset(struct vbn_channel *channel, int error);
 void vbn__letters_take(struct vbn_channel_group *group);
 /* A broken channel: resets its queue, and connects it again. True: nothing more to wait for. */
 bool vbn__channel_rest(struct vbn_channel *channel);

@@ -8,7 +8,7 @@
 
 #define LEAVE_NS (1000ull * 1000 * 1000)
 
-/* ---- memory and queue ---- */
+/* ---- memory ---- */
 
 struct vbn_channel *vbn__channel_new(struct vbn_channel_group *group)
 {
@@ -29,35 +29,6 @@ struct vbn_channel *vbn__channel_new(struct vbn_channel_group *group)
 	return channel;
 }
 
-/* The group's rings together have room for the windows of max_channels. */
-static struct ring *ring_with_room(struct vbn_channel_group *group)
-{
-	for (uint32_t i = 0; i < group->n_rings; i++)
-		if (group->rings[i].n_channels < group->rings[i].max_channels)
-			return &group->rings[i];
-	return NULL;
-}
-
-int vbn__channel_make_queue(struct vbn_channel *channel)
-{
-	struct vbn_channel_group *group = channel->group;
-	struct vbn_queue_conf conf = group->queue_conf;
-	struct ring *ring = ring_with_room(group);
-	int ret;
-
-	conf.context = channel;
-	conf.srq = ring ? ring->srq : NULL;
-	ret = vbn__queue_create_in(group->queues, group->port, &conf, &channel->queue);
-	if (ret)
-		return ret;
-	if (ring) {
-		channel->ring = (uint16_t)(ring - group->rings);
-		ring->n_channels++;
-	}
-	vbn__channel_start_credits(channel);
-	return 0;
-}
-
 /* The window is granted at once: the receives for it are, or will be posted before the peer knows
  * where they are. */
 void vbn__channel_start_credits(struct vbn_channel *channel)
@@ -71,41 +42,41 @@ void vbn__channel_start_credits(struct vbn_channel *channel)
 	channel->granted = channel->told = group->window;
 }
 
-void vbn__channel_drop_queue(struct vbn_channel *channel)
-{
-	struct ring *ring = channel_ring(channel);
-
-	if (!channel->queue)
-		return;
-	if (ring) {
-		ring->promised -= channel->granted - channel->received;
-		ring->n_channels--;
-		channel->ring = NO_RING;
-	}
-	channel->granted = channel->received = 0;
-	vbn_queue_destroy(channel->queue);
-	channel->queue = NULL;
-}
-
-void vbn__channel_free(struct vbn_channel *channel)
+static void release(struct vbn_channel *channel)
 {
 	struct vbn_channel_group *group = channel->group;
 
-	vbn__channel_hang_up(channel, "the other end has closed the channel");
-	vbn__channel_drop_queue(channel);
-	vbn__channel_unlist(channel);
 	vbn__large_free(channel);
 	if (channel->in)
 		vbn__landing_give(channel->in);
-	if (group->ticking == channel)
-		group->ticking = channel->next;
 	*channel->at = channel->next;
 	if (channel->next)
 		channel->next->at = channel->at;
+	if (group->ticking == channel)
+		group->ticking = channel->next;
 	group->n_channels--;
+	group->n_gone--;
 	free(channel->address);
 	free(channel->error);
 	free(channel);
+}
+
+/* What it has with others ends at once; its queue is the device's until that has let go of it. */
+void vbn__channel_free(struct vbn_channel *channel)
+{
+	if (channel->state != CHANNEL_GONE) {
+		vbn__channel_hang_up(channel, "the other end has closed the channel");
+		vbn__channel_unlist(channel);
+		channel->news = channel->todo = 0;
+		channel->state = CHANNEL_GONE;
+		channel->group->n_gone++;
+	}
+	if (channel->step)
+		return;
+	if (channel->queue)
+		vbn__channel_end_queue(channel);
+	else
+		release(channel);
 }
 
 /* ---- open ---- */
@@ -156,7 +127,7 @@ void vbn__channel_failed(struct vbn_channel *channel, const char *fmt, ...)
 {
 	va_list args;
 
-	if (channel->state == CHANNEL_FAILED_ || channel->state == CHANNEL_LEAVING)
+	if (channel->state == CHANNEL_FAILED_ || channel->state >= CHANNEL_LEAVING)
 		return;
 	va_start(args, fmt);
 	set_error(channel, fmt, args);

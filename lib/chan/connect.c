@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #define REDIAL_PAUSE_NS (50ull * 1000 * 1000)
 
@@ -29,10 +28,13 @@ static struct offer offer_of(
 	return offer;
 }
 
+static const char no_connection[] = "the queues could not be connected: see the other end's log";
+
 /* What the peer offers holds from here on. 0 or -errno with the reason for it. */
-static int take_terms(struct vbn_channel *channel, const struct offer *offer, const char **reason)
+static int take_terms(struct vbn_channel *channel, struct dial *dial, const struct offer *offer,
+	const char **reason)
 {
-	int ret;
+	struct address address;
 
 	*reason = "the handshake is not about this channel";
 	if (memcmp(offer->name, channel->name, sizeof(offer->name)) ||
@@ -42,12 +44,12 @@ static int take_terms(struct vbn_channel *channel, const struct offer *offer, co
 	if (offer->goes_on &&
 		(offer->received > channel->sent_messages || offer->received < channel->delivered))
 		return -EPROTO;
-	*reason = "the queues could not be connected: see the other end's log";
-	ret = vbn_queue_connect(channel->queue, &offer->address);
-	if (ret)
-		return ret;
+	*reason = no_connection;
+	if (vbn__address_unpack(&offer->address, &address) || address.transport != VBN_RC ||
+		address.link != channel->group->port->info.link)
+		return -EINVAL;
+	dial->queue = offer->address;
 	channel->delivered = offer->received;
-	channel->limit = offer->window;
 	channel->peer_window = (uint16_t)offer->window;
 	channel->peer_buf_size = offer->buf_size - CHANNEL_HEADER;
 	channel->peer_max_message = offer->max_message;
@@ -61,8 +63,10 @@ void vbn__channel_hang_up(struct vbn_channel *channel, const char *reason)
 	if (channel->resume)
 		vbn__dial_done(channel->resume->dial, "the channel cannot go on");
 	channel->resume = NULL;
-	if (channel->dial)
+	if (channel->dial && channel->dial->begun)
 		vbn__dial_done(channel->dial, reason);
+	else
+		free(channel->dial);
 	channel->dial = NULL;
 }
 
@@ -72,10 +76,11 @@ static void hang_up_well(struct vbn_channel *channel)
 	channel->dial = NULL;
 }
 
-/* Offers what there is to the channel's address; the answer comes by letter. */
-static int dial(struct vbn_channel *channel, const void *data, size_t len, uint64_t patience_ns)
+/* What is to be offered to the channel's address once it has a queue: the data waits where the offer
+ * will have it. */
+static int prepare_dial(
+	struct vbn_channel *channel, const void *data, size_t len, uint64_t patience_ns)
 {
-	struct offer offer = offer_of(channel, HANDSHAKE_OFFER, data, len);
 	struct dial *made = calloc(1, sizeof(*made));
 	int n;
 
@@ -90,10 +95,95 @@ static int dial(struct vbn_channel *channel, const void *data, size_t len, uint6
 	made->group = channel->group;
 	made->channel = channel;
 	made->patience_ns = patience_ns;
+	made->say_len = (uint32_t)len;
+	if (len)
+		memcpy(made->say + sizeof(struct offer_body), data, len);
 	channel->dial = made;
 	channel->state = CHANNEL_DIALING;
-	vbn__dial_connect(made, &offer);
 	return 0;
+}
+
+/* The answer comes by letter. */
+static void dial(struct vbn_channel *channel)
+{
+	struct dial *made = channel->dial;
+	struct offer offer = offer_of(
+		channel, HANDSHAKE_OFFER, made->say + sizeof(struct offer_body), made->say_len);
+
+	vbn__dial_connect(made, &offer);
+}
+
+static void refuse(struct dial *dial, const char *reason)
+{
+	group_count(dial->group, COUNT_REFUSED_HERE);
+	log_info("channel of %s was refused: %s", dial->session->peer, reason);
+	vbn__dial_done(dial, reason);
+}
+
+/* The channel ends before it has opened, or does not go on, for a reason of this end's. */
+static void cannot_connect(struct vbn_channel *channel, const char *reason, int error)
+{
+	if (channel->dials) {
+		vbn__channel_hang_up(channel, reason);
+	} else {
+		refuse(channel->dial, reason);
+		channel->dial = NULL;
+	}
+	vbn__channel_failed(
+		channel, "channel to %s: %s (%s)", channel->peer, reason, strerror(-error));
+}
+
+/* ---- its queue ---- */
+
+static void connect_queues(struct vbn_channel *channel)
+{
+	int ret = vbn__channel_connect_queue(channel, &channel->dial->queue);
+
+	if (ret)
+		cannot_connect(channel, no_connection, ret);
+}
+
+void vbn__channel_made(struct vbn_channel *channel, int error)
+{
+	if (!channel->dial)
+		return; /* it has failed meanwhile */
+	if (error)
+		cannot_connect(channel,
+			channel->dials ? "its queue could not be made: see the log"
+				       : "the end that listens could not make a queue: see its log",
+			error);
+	else if (channel->dials)
+		dial(channel);
+	else
+		connect_queues(channel);
+}
+
+/* The end that listens says what it has, and waits for the peer to be ready. */
+void vbn__channel_connected(struct vbn_channel *channel, int error)
+{
+	const struct offer ready = {.kind = HANDSHAKE_READY};
+
+	if (!channel->dial)
+		return; /* it has failed, or rests, meanwhile */
+	channel->limit = channel->peer_window;
+	if (error) {
+		cannot_connect(channel, no_connection, error);
+	} else if (channel->state == CHANNEL_DIALING) {
+		vbn__dial_say(channel->dial, &ready);
+		hang_up_well(channel);
+		vbn__channel_opened(channel);
+	} else {
+		struct offer offer = offer_of(channel, HANDSHAKE_ANSWER, NULL, 0);
+
+		vbn__dial_say(channel->dial, &offer);
+	}
+}
+
+void vbn__channel_reset(struct vbn_channel *channel, int error)
+{
+	if (error)
+		vbn__channel_failed(channel, "channel to %s: its queue cannot be used again (%s)",
+			channel->peer, strerror(-error));
 }
 
 /* ---- connect ---- */
@@ -103,12 +193,13 @@ static bool has_room(struct vbn_channel_group *group)
 {
 	struct vbn_channel *channel = group->channels, *next;
 
-	for (; channel && group->n_channels >= group->conf.max_channels; channel = next) {
+	for (; channel && group->n_channels - group->n_gone >= group->conf.max_channels;
+		channel = next) {
 		next = channel->next;
 		if (channel->state == CHANNEL_LEAVING)
 			vbn__channel_free(channel);
 	}
-	return group->n_channels < group->conf.max_channels;
+	return group->n_channels - group->n_gone < group->conf.max_channels;
 }
 
 static int begin(struct vbn_channel *channel, const char *address, const void *data, size_t len)
@@ -120,10 +211,8 @@ static int begin(struct vbn_channel *channel, const char *address, const void *d
 	if (!channel->address)
 		return -ENOMEM;
 	snprintf(channel->peer, sizeof(channel->peer), "%s", address);
-	if (getrandom(channel->name, sizeof(channel->name), 0) != sizeof(channel->name))
-		return -EIO;
-	ret = vbn__channel_make_queue(channel);
-	return ret ? ret : dial(channel, data, len, channel->group->conf.connect_ns);
+	ret = prepare_dial(channel, data, len, channel->group->conf.connect_ns);
+	return ret ? ret : vbn__channel_make_queue(channel);
 }
 
 VBN_API int vbn_channel_connect(struct vbn_channel_group *group, const char *address,
@@ -157,19 +246,13 @@ VBN_API int vbn_channel_connect(struct vbn_channel_group *group, const char *add
 
 static void on_answer(struct vbn_channel *channel, const struct offer *offer)
 {
-	const struct offer ready = {.kind = HANDSHAKE_READY};
 	const char *reason;
-	int ret = take_terms(channel, offer, &reason);
+	int ret = take_terms(channel, channel->dial, offer, &reason);
 
-	if (ret) {
-		vbn__channel_hang_up(channel, reason);
-		vbn__channel_failed(
-			channel, "channel to %s: %s (%s)", channel->peer, reason, strerror(-ret));
-		return;
-	}
-	vbn__dial_say(channel->dial, &ready);
-	hang_up_well(channel);
-	vbn__channel_opened(channel);
+	if (ret)
+		cannot_connect(channel, reason, ret);
+	else
+		connect_queues(channel);
 }
 
 /* ---- listen ---- */
@@ -221,22 +304,12 @@ VBN_API void vbn_channel_unlisten(struct vbn_channel_listener *listener)
 	vbn__dial_unlisten(listener);
 }
 
-static void refuse(struct dial *dial, const char *reason)
+/* It will be answered when its queue is connected. */
+static void take_dial(struct vbn_channel *channel, struct dial *dial)
 {
-	group_count(dial->group, COUNT_REFUSED_HERE);
-	log_info("channel of %s was refused: %s", dial->session->peer, reason);
-	vbn__dial_done(dial, reason);
-}
-
-/* Says what this end has, and waits for the peer to be ready. */
-static void answer(struct vbn_channel *channel, struct dial *dial)
-{
-	struct offer offer = offer_of(channel, HANDSHAKE_ANSWER, NULL, 0);
-
 	dial->channel = channel;
 	channel->dial = dial;
 	channel->state = CHANNEL_ANSWERING;
-	vbn__dial_say(dial, &offer);
 }
 
 static void on_new_peer(struct dial *dial, const struct offer *offer)
@@ -253,11 +326,7 @@ static void on_new_peer(struct dial *dial, const struct offer *offer)
 	}
 	memcpy(channel->name, offer->name, sizeof(channel->name));
 	snprintf(channel->peer, sizeof(channel->peer), "%s", dial->session->peer);
-	if (vbn__channel_make_queue(channel)) {
-		refuse(dial, "the end that listens could not make a queue: see its log");
-		goto free_channel;
-	}
-	ret = take_terms(channel, offer, &why);
+	ret = take_terms(channel, dial, offer, &why);
 	if (ret) {
 		refuse(dial, why);
 		goto free_channel;
@@ -273,7 +342,10 @@ static void on_new_peer(struct dial *dial, const struct offer *offer)
 		refuse(dial, reason);
 		goto free_channel;
 	}
-	answer(channel, dial);
+	take_dial(channel, dial);
+	ret = vbn__channel_make_queue(channel);
+	if (ret)
+		vbn__channel_made(channel, ret);
 	return;
 
 free_channel:
@@ -287,7 +359,7 @@ static struct vbn_channel *find(struct vbn_channel_group *group, const uint8_t *
 	struct vbn_channel *channel = group->channels;
 
 	while (channel &&
-		(channel->dials || !channel->was_open ||
+		(channel->dials || !channel->was_open || channel->state >= CHANNEL_LEAVING ||
 			memcmp(channel->name, name, CHANNEL_NAME_BYTES)))
 		channel = channel->next;
 	return channel;
@@ -330,13 +402,12 @@ static bool take_resume(struct vbn_channel *channel)
 
 	channel->resume = NULL;
 	channel->goes_on = true;
-	ret = take_terms(channel, &offer, &reason);
-	if (!ret) {
-		answer(channel, letter->dial);
-		return true;
-	}
-	refuse(letter->dial, reason);
-	vbn__channel_failed(channel, "channel to %s: %s", channel->peer, reason);
+	ret = take_terms(channel, letter->dial, &offer, &reason);
+	take_dial(channel, letter->dial);
+	if (ret)
+		cannot_connect(channel, reason, ret);
+	else
+		connect_queues(channel);
 	return true;
 }
 
@@ -345,8 +416,10 @@ static bool redial(struct vbn_channel *channel, uint64_t now)
 	int ret;
 
 	channel->goes_on = true;
-	ret = dial(channel, NULL, 0, channel->resume_until - now);
-	if (ret)
+	ret = prepare_dial(channel, NULL, 0, channel->resume_until - now);
+	if (!ret)
+		dial(channel);
+	else
 		vbn__channel_failed(channel, "channel to %s cannot be connected again: %s",
 			channel->peer, strerror(-ret));
 	return true;
@@ -357,7 +430,7 @@ bool vbn__channel_rest(struct vbn_channel *channel)
 {
 	uint64_t now = clock_ns();
 	bool was_reset = !channel->limit && !channel->sent && !channel->received;
-	int ret = was_reset ? 0 : vbn_queue_reset(channel->queue);
+	int ret = was_reset ? 0 : vbn__channel_reset_queue(channel);
 
 	if (now >= channel->resume_until) {
 		char *why = channel->error;
@@ -372,12 +445,9 @@ bool vbn__channel_rest(struct vbn_channel *channel)
 	if (ret == -EAGAIN)
 		return false;
 	if (ret) {
-		vbn__channel_failed(channel, "channel to %s: its queue cannot be used again (%s)",
-			channel->peer, strerror(-ret));
+		vbn__channel_reset(channel, ret);
 		return true;
 	}
-	if (!was_reset)
-		vbn__channel_start_credits(channel);
 	if (channel->resume)
 		return take_resume(channel);
 	if (!channel->dials || now < channel->dial_at)
@@ -443,22 +513,31 @@ static void on_over(struct letter *letter)
 	vbn__channel_failed(channel, "channel to %s: %s", channel->peer, why);
 }
 
+static void read_letter(const struct vbn_channel_group *group, struct letter *letter)
+{
+	struct dial *dial = letter->dial;
+
+	if (letter->kind == LETTER_GONE)
+		free(dial);
+	else if (dial->done || group->ending)
+		return;
+	else if (letter->kind == LETTER_SAID)
+		on_said(letter);
+	else
+		on_over(letter);
+}
+
 void vbn__letters_take(struct vbn_channel_group *group)
 {
 	struct mail *mail = vbn__mailbox_take(&group->inbox);
 
 	while (mail) {
-		struct letter *letter = container_of(mail, struct letter, mail);
-		struct dial *dial = letter->dial;
+		struct note *note = container_of(mail, struct note, mail);
 
 		mail = mail->next;
-		if (letter->kind == LETTER_GONE)
-			free(dial);
-		else if (dial->done || group->ending)
-			continue;
-		else if (letter->kind == LETTER_SAID)
-			on_said(letter);
+		if (note->of_queue)
+			vbn__channel_stepped(note);
 		else
-			on_over(letter);
+			read_letter(group, container_of(note, struct letter, note));
 	}
 }

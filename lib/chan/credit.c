@@ -194,6 +194,11 @@ void vbn__group_do(struct vbn_channel_group *group)
 		} else if (channel->state == CHANNEL_RESTING) {
 			if (todo & TODO_REST && !vbn__channel_rest(channel))
 				vbn__channel_put_off(channel, TODO_REST);
+		} else if (todo & TODO_REST && !channel->queue && !channel->step) {
+			int ret = vbn__channel_make_queue(channel);
+
+			if (ret)
+				vbn__channel_made(channel, ret);
 		} else {
 			do_open(channel, todo);
 		}

@@ -24,7 +24,7 @@ static void send_letter(
 	letter->len = (uint32_t)min(len, sizeof(letter->bytes));
 	if (len)
 		memcpy(letter->bytes, bytes, letter->len);
-	vbn__mailbox_put(&dial->group->inbox, &letter->mail);
+	vbn__mailbox_put(&dial->group->inbox, &letter->note.mail);
 }
 
 static void over(struct dial *dial, int code, const char *why)
@@ -104,6 +104,7 @@ static void on_peer(struct session *session)
 	dial->group = listener->group;
 	dial->listener = listener;
 	dial->session = session;
+	dial->begun = true;
 	dial->expected = HANDSHAKE_OFFER;
 	session->arg = dial;
 	enlist(dial);
@@ -175,6 +176,7 @@ static void give_order(struct dial *dial, enum dial_order_kind kind)
 
 void vbn__dial_connect(struct dial *dial, const struct offer *offer)
 {
+	dial->begun = true;
 	dial->say_len = vbn__offer_pack(offer, dial->say);
 	give_order(dial, ORDER_CONNECT);
 }
@@ -224,6 +226,18 @@ static int unlisten_call(void *arg)
 void vbn__dial_unlisten(struct vbn_channel_listener *listener)
 {
 	vbn__control_call(-1, unlisten_call, listener);
+}
+
+static int settle_call(void *arg)
+{
+	(void)arg;
+	vbn__reactor_settle();
+	return 0;
+}
+
+void vbn__dial_settle(void)
+{
+	vbn__control_call(-1, settle_call, NULL);
 }
 
 static int end_group_call(void *arg)

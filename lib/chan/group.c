@@ -131,11 +131,33 @@ static void plan_queues(struct vbn_channel_group *group)
 
 /* ---- memory ---- */
 
+/* Shared rings that the windows of all channels fit into; none, where n is 0. */
+struct ring_plan {
+	uint32_t n, depth, each; /* each: windows of one ring */
+};
+
+static struct ring_plan plan_rings(const struct vbn_channel_group *group)
+{
+	const struct vbn_channel_group_conf *conf = &group->conf;
+	uint64_t windows = (uint64_t)conf->max_channels * conf->window;
+	struct ring_plan plan = {0};
+
+	if (conf->shared == VBN_OFF || !group->port->driver->srq_create)
+		return plan;
+	plan.depth = (uint32_t)min(pow2_ceil(windows), (uint64_t)deepest_shared(group->port));
+	plan.each = plan.depth / conf->window;
+	plan.n = plan.each ? (conf->max_channels + plan.each - 1) / plan.each : 0;
+	return plan;
+}
+
+/* Rings are kept full, and a ring may hold more than the windows that it was made for. */
 static int create_pools(struct vbn_channel_group *group)
 {
 	const struct vbn_channel_group_conf *conf = &group->conf;
+	const struct ring_plan plan = plan_rings(group);
 	struct vbn_pool_conf rx = {
-		.n_bufs = conf->max_channels * conf->window + conf->n_held,
+		.n_bufs =
+			max(conf->max_channels * conf->window, plan.n * plan.depth) + conf->n_held,
 		.data_size = conf->buf_size + CHANNEL_HEADER,
 		.headroom = VBN_NUM(HEADROOM),
 		.name = "channel rx",
@@ -150,30 +172,24 @@ static int create_pools(struct vbn_channel_group *group)
 	return ret ? ret : vbn_port_register(group->port, vbn_pool_zone(group->header_pool));
 }
 
-/* The rings that the windows of all channels fit into. */
 static int create_rings(struct vbn_channel_group *group)
 {
-	const struct vbn_channel_group_conf *conf = &group->conf;
-	uint32_t most = deepest_shared(group->port);
-	uint32_t depth = (uint32_t)min(
-		pow2_ceil((uint64_t)conf->max_channels * conf->window), (uint64_t)most);
-	uint32_t each = depth / conf->window;
-	uint32_t n = each ? (conf->max_channels + each - 1) / each : 0;
+	const struct ring_plan plan = plan_rings(group);
 	int ret = 0;
 
-	if (conf->shared == VBN_OFF || !group->port->driver->srq_create || !n)
+	if (!plan.n)
 		return 0;
-	group->rings = calloc(n, sizeof(*group->rings));
+	group->rings = calloc(plan.n, sizeof(*group->rings));
 	if (!group->rings)
 		return -ENOMEM;
-	for (; group->n_rings < n && !ret; group->n_rings += !ret) {
-		struct vbn_srq_conf srq = {.depth = depth, .pool = group->rx_pool};
+	for (; group->n_rings < plan.n && !ret; group->n_rings += !ret) {
+		struct vbn_srq_conf srq = {.depth = plan.depth, .pool = group->rx_pool};
 		struct ring *ring = &group->rings[group->n_rings];
 
-		ring->max_channels = each;
+		ring->max_channels = plan.each;
 		ret = vbn__srq_create_in(group->queues, group->port, &srq, &ring->srq);
 	}
-	if (ret != -ENOTSUP || group->n_rings || conf->shared == VBN_ON)
+	if (ret != -ENOTSUP || group->n_rings || group->conf.shared == VBN_ON)
 		return ret;
 	free(group->rings);
 	group->rings = NULL;
@@ -188,8 +204,8 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 	vbn__fact_number(list, "worker", vbn__worker_number(group->worker));
 	vbn__fact_text(list, "port", group->port->info.name);
 	vbn__fact_number(list, "window", group->window);
-	vbn__fact_gauge(list, "channels", "channels that there are",
-		vbn__glance(&group->n_channels));
+	vbn__fact_gauge(
+		list, "channels", "channels that there are", vbn__glance(&group->n_channels));
 }
 
 static int add_counters(struct vbn_channel_group *group)
@@ -220,6 +236,8 @@ static void end_connections(struct vbn_channel_group *group)
 	group->ending = true;
 	for (listener = group->listeners; listener; listener = listener->next)
 		vbn_channel_unlisten(listener);
+	vbn__dial_settle();
+	vbn__letters_take(group); /* no step is under way any more */
 	while (group->channels)
 		vbn__channel_free(group->channels);
 	vbn__dial_end_group(group);

@@ -25,7 +25,7 @@ uint32_t vbn__offer_pack(const struct offer *offer, uint8_t bytes[HANDSHAKE_MAX]
 	}
 	memcpy(body.name, offer->name, sizeof(body.name));
 	memcpy(bytes, &body, sizeof(body));
-	if (offer->data_len)
+	if (offer->data_len && offer->data != bytes + sizeof(body))
 		memcpy(bytes + sizeof(body), offer->data, offer->data_len);
 	return (uint32_t)sizeof(body) + offer->data_len;
 }

@@ -100,7 +100,7 @@ static void finish(struct vbn_channel *channel, bool is_there, struct sink *sink
 	channel->flags &= (uint8_t)~FLAG_LARGE_OUT;
 	if (is_there)
 		group_count(channel->group, COUNT_LARGE_SENT);
-	if (channel->state == CHANNEL_LEAVING || !(out->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))) {
+	if (channel->state >= CHANNEL_LEAVING || !(out->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))) {
 		vbn_buf_free(&head, 1);
 	} else {
 		event = sink_event(sink, channel, is_there ? VBN_CHANNEL_SENT : VBN_CHANNEL_UNSENT);

@@ -100,8 +100,20 @@ static void on_control(
 
 static bool listens(const struct vbn_channel *channel)
 {
-	return channel->state == CHANNEL_OPEN || channel->state == CHANNEL_ANSWERING ||
-		channel->state == CHANNEL_RESTING;
+	if (channel->state == CHANNEL_ANSWERING)
+		return !channel->step; /* else the peer cannot know of this end yet */
+	return channel->state == CHANNEL_OPEN || channel->state == CHANNEL_RESTING;
+}
+
+static void drop(struct vbn_channel *channel, struct vbn_buf *buf)
+{
+	struct ring *ring = channel_ring(channel);
+
+	channel->received++;
+	if (ring)
+		ring->promised--;
+	group_count(channel->group, COUNT_DROPPED);
+	vbn_buf_free(&buf, 1);
 }
 
 /* Anything but the next message of a channel that is open and has no news to give first. */
@@ -113,9 +125,7 @@ static noinline void received_other(
 	enum channel_fault fault;
 
 	if (!listens(channel)) {
-		account(channel);
-		group_count(channel->group, COUNT_DROPPED);
-		vbn_buf_free(&buf, 1);
+		drop(channel, buf);
 		return;
 	}
 	/* What the peer sends says that it is ready, before its session has. */

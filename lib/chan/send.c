@@ -184,7 +184,7 @@ static void emit_returned(struct vbn_channel *channel, struct vbn_buf *buf, void
 {
 	struct vbn_channel_event *event;
 
-	if (channel->state == CHANNEL_LEAVING) {
+	if (channel->state >= CHANNEL_LEAVING) {
 		vbn_buf_free(&buf, 1);
 		return;
 	}

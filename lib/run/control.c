@@ -62,6 +62,7 @@ static struct {
 } control = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local bool on_control_thread;
+static _Thread_local uint64_t n_waits;
 
 void vbn__block_signals(sigset_t *before)
 {
@@ -319,12 +320,18 @@ int vbn__control_call(int node, int (*fn)(void *arg), void *arg)
 
 	if (on_control_thread)
 		return call_on_node(node, fn, arg);
+	n_waits++;
 	pthread_cond_init(&call.finished, NULL);
 	paused = vbn__rcu_pause(); /* no grace period waits for who waits */
 	ret = submit(&call);
 	vbn__rcu_resume(paused);
 	pthread_cond_destroy(&call.finished);
 	return ret ? ret : call.result;
+}
+
+uint64_t vbn__control_waits(void)
+{
+	return n_waits;
 }
 
 /* ---- watches ---- */

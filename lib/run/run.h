@@ -28,6 +28,9 @@ void vbn__control_stop(void);
  * thread (vbn_init() was not called). */
 int vbn__control_call(int node, int (*fn)(void *arg), void *arg);
 
+/* How often the calling thread has waited for the control thread. */
+uint64_t vbn__control_waits(void);
+
 /* Calls fn(fd, arg) on the control thread whenever fd is readable, until unwatched (which returns
  * only when fn is not running). */
 int vbn__control_watch(int fd, void (*fn)(int fd, void *arg), void *arg);
