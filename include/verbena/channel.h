@@ -11,7 +11,9 @@
  *
  * A group is a worker's channels on one port: their pools, rings and CQs, and the poll over them.
  * Everything here is used by that worker's thread. What waits for a peer waits on the control
- * thread; making and ending a channel's queue makes the worker wait for a control call, as
+ * thread, and so does what takes system calls: connecting, going on and closing return at once, and
+ * vbn_channel_poll() waits for nothing, on ConnectX with shared rings. With rings of their own, and on
+ * other devices, making and ending a channel's queue makes the worker wait for a control call, as
  * vbn_queue_create() does.
  *
  * Peers of a group are trusted with its landing memory: who has been given a place in it knows the
@@ -28,6 +30,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define VBN_CHANNEL_MAX_DATA 512 /* bytes that the application may give to either side's handshake */
 
 struct vbn_channel;
 struct vbn_channel_group;
@@ -91,7 +95,7 @@ int vbn_channel_group_modes(const struct vbn_channel_group *group, struct vbn_mo
 /* A peer asks: `data` is what it gave to vbn_channel_connect(). 0 takes it, and the channel is the
  * application's from then on, to be sent into once VBN_CHANNEL_OPENED has come here, too; -errno
  * refuses it with that reason, and so does closing it. Called from within vbn_channel_poll(); may set
- * the channel's context. */
+ * the channel's context, and say something with the answer (vbn_channel_answer()). */
 typedef int vbn_channel_accept_fn(
 	struct vbn_channel *channel, const void *data, size_t len, void *arg);
 
@@ -101,9 +105,15 @@ int vbn_channel_listen(struct vbn_channel_group *group, const char *address,
 const char *vbn_channel_listener_address(const struct vbn_channel_listener *listener);
 void vbn_channel_unlisten(struct vbn_channel_listener *listener);
 
-/* Begins to connect, with up to 512 bytes for the peer's accept function; the channel is the
- * application's at once. VBN_CHANNEL_OPENED or VBN_CHANNEL_FAILED tells how it went. -EINVAL,
- * -ENOMEM, -ENOSPC: the group has max_channels. */
+/* Within an accept function: up to VBN_CHANNEL_MAX_DATA bytes, copied, for the end that connects,
+ * whether the answer is yes or no; they come with VBN_CHANNEL_OPENED or VBN_CHANNEL_FAILED there. Given
+ * again, they replace the former ones. A peer whose release knows version 1 of channels alone gets no
+ * data with a refusal. -EINVAL: too many, or not within the accept function; -ENOMEM. */
+int vbn_channel_answer(struct vbn_channel *channel, const void *data, size_t len);
+
+/* Begins to connect, with up to VBN_CHANNEL_MAX_DATA bytes, copied, for the peer's accept function; the
+ * channel is the application's at once. VBN_CHANNEL_OPENED or VBN_CHANNEL_FAILED tells how it went.
+ * -EINVAL, -ENOMEM, -ENOSPC: the group has max_channels. */
 int vbn_channel_connect(struct vbn_channel_group *group, const char *address, const void *data,
 	size_t len, struct vbn_channel **channel);
 
@@ -142,7 +152,8 @@ int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs, int n);
 void vbn_channel_end(struct vbn_channel *channel);
 
 enum vbn_channel_op {
-	VBN_CHANNEL_OPENED,
+	VBN_CHANNEL_OPENED,  /* data, len: what the end that listens gave with its answer, at the end
+				that connects; valid as long as the channel */
 	VBN_CHANNEL_MESSAGE, /* data, len, number, and buf where it came in one; to be released */
 	VBN_CHANNEL_SENT,    /* buf and cookie are back: message `number` is in the peer's memory */
 	VBN_CHANNEL_UNSENT,  /* buf and cookie are back: it may or may not be there, see RESUMED */
@@ -154,7 +165,7 @@ enum vbn_channel_op {
 				and none behind it: send those again, they are numbered from
 				number + 1 */
 	VBN_CHANNEL_FAILED,  /* for good: vbn_channel_error() says why; `number` messages had been
-				taken */
+				taken; data, len as of OPENED, where the peer's application refused */
 };
 
 struct vbn_channel_event {

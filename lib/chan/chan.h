@@ -95,7 +95,7 @@ struct dial {
 	uint64_t patience_ns;
 	uint8_t say[HANDSHAKE_MAX];
 	uint32_t say_len;
-	bool refuses;
+	bool refuses, rejects; /* rejects: `say` goes before the reason */
 	char reason[WIRE_MAX_REFUSE + 1];
 };
 
@@ -118,7 +118,9 @@ struct vbn_channel_listener {
 /* The worker's orders, each once; they do not wait. Connecting says the offer when it can. */
 void vbn__dial_connect(struct dial *dial, const struct offer *offer);
 void vbn__dial_say(struct dial *dial, const struct offer *offer);
-/* No more of this handshake: in order, or with a reason for the peer. */
+/* No more of this handshake: in order, or with a reason for the peer, before which it is told what the
+ * application has to say. */
+void vbn__dial_reject(struct dial *dial, const struct offer *reject, const char *reason);
 void vbn__dial_done(struct dial *dial, const char *reason);
 
 /* The worker waits for these. Ending a group makes every dial of it GONE. */
@@ -223,13 +225,16 @@ struct vbn_channel {
 	uint64_t resume_until; /* clock_ns() */
 	uint64_t dial_at;      /* the next try; 0: none */
 	uint64_t leave_until;
-	char *address; /* that it connects to */
+	char *address;   /* that it connects to */
+	uint8_t *answer; /* what the end that listens says, to be sent or received */
+	uint32_t answer_len;
 	char *error;
 	struct vbn_channel *next, **at; /* all of the group */
 	uint8_t name[CHANNEL_NAME_BYTES];
 	char peer[ENDPOINT_TEXT];
 };
 static_assert(offsetof(struct vbn_channel, hungry) == CACHE_LINE, "a message touches one line");
+static_assert(HANDSHAKE_MAX_DATA == VBN_CHANNEL_MAX_DATA, "one bound by two names");
 static_assert(HANDSHAKE_MAX_WINDOW <= UINT16_MAX, "a window fits its field");
 
 enum group_count {

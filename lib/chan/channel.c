@@ -57,6 +57,7 @@ static void release(struct vbn_channel *channel)
 	group->n_channels--;
 	group->n_gone--;
 	free(channel->address);
+	free(channel->answer);
 	free(channel->error);
 	free(channel);
 }

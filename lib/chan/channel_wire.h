@@ -1,4 +1,4 @@
-/* channel_wire.h - what goes over a channel's queue, version 1
+/* channel_wire.h - what goes over a channel's queue, versions 1 and 2
  *
  * Each send is a header of 16 bytes and what its type has behind it. Numbers are big-endian.
  *
@@ -24,7 +24,8 @@
 
 #include "base/base.h"
 
-enum { CHANNEL_VERSION = 1, CHANNEL_RESERVE = 6 };
+/* Of what is said in the handshake, too: version 2 has REJECT there. */
+enum { CHANNEL_VERSION = 2, CHANNEL_VERSION_MIN = 1, CHANNEL_RESERVE = 6 };
 
 enum channel_type {
 	CHANNEL_DATA = 1,

@@ -56,6 +56,31 @@ static int take_terms(struct vbn_channel *channel, struct dial *dial, const stru
 	return 0;
 }
 
+/* What the application that listens says with its answer. At one end it waits to be sent, at the other
+ * it is the application's. */
+static int keep_answer(struct vbn_channel *channel, const void *data, size_t len)
+{
+	free(channel->answer);
+	channel->answer = len ? malloc(len) : NULL;
+	channel->answer_len = channel->answer ? (uint32_t)len : 0;
+	if (channel->answer)
+		memcpy(channel->answer, data, len);
+	return channel->answer || !len ? 0 : -ENOMEM;
+}
+
+VBN_API int vbn_channel_answer(struct vbn_channel *channel, const void *data, size_t len)
+{
+	if (channel != channel->group->asking)
+		return fail(EINVAL,
+			"channel to %s: data can be given with an answer alone: from within the function that accepts it",
+			channel->peer);
+	if (len > HANDSHAKE_MAX_DATA || (len && !data))
+		return fail(EINVAL,
+			"channel to %s cannot be answered: %zu bytes of data%s, at most %d",
+			channel->peer, len, data ? "" : ", which are nowhere", HANDSHAKE_MAX_DATA);
+	return keep_answer(channel, data, len);
+}
+
 /* ---- dials ---- */
 
 void vbn__channel_hang_up(struct vbn_channel *channel, const char *reason)
@@ -113,10 +138,15 @@ static void dial(struct vbn_channel *channel)
 	vbn__dial_connect(made, &offer);
 }
 
-static void refuse(struct dial *dial, const char *reason)
+static void note_refusal(const struct dial *dial, const char *reason)
 {
 	group_count(dial->group, COUNT_REFUSED_HERE);
 	log_info("channel of %s was refused: %s", dial->session->peer, reason);
+}
+
+static void refuse(struct dial *dial, const char *reason)
+{
+	note_refusal(dial, reason);
 	vbn__dial_done(dial, reason);
 }
 
@@ -128,6 +158,7 @@ static void cannot_connect(struct vbn_channel *channel, const char *reason, int 
 	} else {
 		refuse(channel->dial, reason);
 		channel->dial = NULL;
+		keep_answer(channel, NULL, 0);
 	}
 	vbn__channel_failed(
 		channel, "channel to %s: %s (%s)", channel->peer, reason, strerror(-error));
@@ -173,9 +204,11 @@ void vbn__channel_connected(struct vbn_channel *channel, int error)
 		hang_up_well(channel);
 		vbn__channel_opened(channel);
 	} else {
-		struct offer offer = offer_of(channel, HANDSHAKE_ANSWER, NULL, 0);
+		struct offer offer =
+			offer_of(channel, HANDSHAKE_ANSWER, channel->answer, channel->answer_len);
 
 		vbn__dial_say(channel->dial, &offer);
+		keep_answer(channel, NULL, 0);
 	}
 }
 
@@ -249,6 +282,10 @@ static void on_answer(struct vbn_channel *channel, const struct offer *offer)
 	const char *reason;
 	int ret = take_terms(channel, channel->dial, offer, &reason);
 
+	if (!ret && !channel->goes_on) {
+		reason = "there was no memory for what the peer says";
+		ret = keep_answer(channel, offer->data, offer->data_len);
+	}
 	if (ret)
 		cannot_connect(channel, reason, ret);
 	else
@@ -312,6 +349,19 @@ static void take_dial(struct vbn_channel *channel, struct dial *dial)
 	channel->state = CHANNEL_ANSWERING;
 }
 
+static void reject(struct vbn_channel *channel, struct dial *dial, const char *reason)
+{
+	const struct offer offer = {
+		.kind = HANDSHAKE_REJECT, .data = channel->answer, .data_len = channel->answer_len};
+
+	if (!channel->answer) {
+		refuse(dial, reason);
+		return;
+	}
+	note_refusal(dial, reason);
+	vbn__dial_reject(dial, &offer, reason);
+}
+
 static void on_new_peer(struct dial *dial, const struct offer *offer)
 {
 	struct vbn_channel_group *group = dial->group;
@@ -339,7 +389,7 @@ static void on_new_peer(struct dial *dial, const struct offer *offer)
 	if (ret) {
 		snprintf(reason, sizeof(reason), "the application that listens refuses: %s",
 			strerror(-ret));
-		refuse(dial, reason);
+		reject(channel, dial, reason);
 		goto free_channel;
 	}
 	take_dial(channel, dial);
@@ -472,6 +522,9 @@ static void on_said(struct letter *letter)
 			on_new_peer(dial, &offer);
 		return;
 	case HANDSHAKE_ANSWER: on_answer(dial->channel, &offer); return;
+	case HANDSHAKE_REJECT: /* the reason is behind it */
+		keep_answer(dial->channel, offer.data, offer.data_len);
+		return;
 	case HANDSHAKE_READY: {
 		struct vbn_channel *channel = dial->channel;
 

@@ -252,6 +252,11 @@ static void give(struct vbn_channel *channel, enum channel_news news, struct sin
 	struct vbn_channel_event *event;
 
 	event = sink_event(sink, channel, (enum vbn_channel_op)ops[log2_floor((uint64_t)news)]);
+	if (channel->dials &&
+		(news == NEWS_OPENED || (news == NEWS_FAILED && !channel->was_open))) {
+		event->data = channel->answer;
+		event->len = channel->answer_len;
+	}
 	if (news == NEWS_RESUMED)
 		event->number = channel->delivered;
 	if (news == NEWS_FAILED)

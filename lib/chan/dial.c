@@ -75,6 +75,9 @@ static bool on_message(struct session *session, const uint8_t *data, uint32_t le
 		over(dial, EPROTO, "the peer says more than a handshake has");
 		return true;
 	}
+	if (dial->expected == HANDSHAKE_ANSWER && len && data[0] == HANDSHAKE_REJECT &&
+		session->version >= 2)
+		dial->expected = HANDSHAKE_REJECT;
 	if (vbn__offer_unpack(data, len, (enum handshake_kind)dial->expected, &offer, &fault)) {
 		over(dial, fault.code, fault.why);
 		return true;
@@ -118,7 +121,7 @@ static const struct session_owner accepting = {on_peer, on_message, on_over};
 static struct vbn_session_conf session_conf(const struct vbn_channel_group *group)
 {
 	return (struct vbn_session_conf){.service = "verbena.channel",
-		.version_min = CHANNEL_VERSION,
+		.version_min = CHANNEL_VERSION_MIN,
 		.version_max = CHANNEL_VERSION,
 		.max_message = HANDSHAKE_MAX,
 		.retry_ns = group->conf.connect_ns,
@@ -144,6 +147,8 @@ static void end_now(struct dial *dial, const char *reason)
 	if (dial->next)
 		dial->next->at = dial->at;
 	vbn__reactor_timer_clear(&dial->timer);
+	if (dial->rejects && dial->session && dial->session->version >= 2)
+		vbn__session_send(dial->session, dial->say, dial->say_len);
 	vbn__session_close(dial->session, reason);
 	send_letter(dial, LETTER_GONE, 0, NULL, 0);
 }
@@ -185,6 +190,13 @@ void vbn__dial_say(struct dial *dial, const struct offer *offer)
 {
 	dial->say_len = vbn__offer_pack(offer, dial->say);
 	give_order(dial, ORDER_SAY);
+}
+
+void vbn__dial_reject(struct dial *dial, const struct offer *reject, const char *reason)
+{
+	dial->say_len = vbn__offer_pack(reject, dial->say);
+	dial->rejects = true;
+	vbn__dial_done(dial, reason);
 }
 
 void vbn__dial_done(struct dial *dial, const char *reason)

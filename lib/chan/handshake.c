@@ -5,6 +5,28 @@
 
 #define READY_BYTES 4u
 
+struct reject_body {
+	uint8_t kind, zero;
+	__be16 data_len;
+};
+static_assert(sizeof(struct reject_body) == 4, "a rejection has no padding");
+
+static uint32_t pack_data(const struct offer *offer, uint8_t *at)
+{
+	if (offer->data_len && offer->data != at)
+		memcpy(at, offer->data, offer->data_len);
+	return offer->data_len;
+}
+
+static uint32_t pack_reject(const struct offer *offer, uint8_t *bytes)
+{
+	struct reject_body body = {
+		.kind = HANDSHAKE_REJECT, .data_len = be16((uint16_t)offer->data_len)};
+
+	memcpy(bytes, &body, sizeof(body));
+	return (uint32_t)sizeof(body) + pack_data(offer, bytes + sizeof(body));
+}
+
 uint32_t vbn__offer_pack(const struct offer *offer, uint8_t bytes[HANDSHAKE_MAX])
 {
 	struct offer_body body = {
@@ -23,11 +45,11 @@ uint32_t vbn__offer_pack(const struct offer *offer, uint8_t bytes[HANDSHAKE_MAX]
 		bytes[0] = HANDSHAKE_READY;
 		return READY_BYTES;
 	}
+	if (offer->kind == HANDSHAKE_REJECT)
+		return pack_reject(offer, bytes);
 	memcpy(body.name, offer->name, sizeof(body.name));
 	memcpy(bytes, &body, sizeof(body));
-	if (offer->data_len && offer->data != bytes + sizeof(body))
-		memcpy(bytes + sizeof(body), offer->data, offer->data_len);
-	return (uint32_t)sizeof(body) + offer->data_len;
+	return (uint32_t)sizeof(body) + pack_data(offer, bytes + sizeof(body));
 }
 
 static int unpack_ready(const uint8_t *bytes, size_t len, struct wire_fault *fault)
@@ -35,6 +57,25 @@ static int unpack_ready(const uint8_t *bytes, size_t len, struct wire_fault *fau
 	if (len == READY_BYTES && !(bytes[1] | bytes[2] | bytes[3]))
 		return 0;
 	return vbn__wire_fault(fault, EPROTO, "the channel's ready message is not one");
+}
+
+static int unpack_reject(
+	const uint8_t *bytes, size_t len, struct offer *offer, struct wire_fault *fault)
+{
+	struct reject_body body;
+
+	if (len < sizeof(body))
+		return vbn__wire_fault(
+			fault, EPROTO, "the rejection has %zu bytes of %zu", len, sizeof(body));
+	memcpy(&body, bytes, sizeof(body));
+	offer->data = bytes + sizeof(body);
+	offer->data_len = from_be16(body.data_len);
+	if (!body.zero && offer->data_len == len - sizeof(body) &&
+		offer->data_len <= HANDSHAKE_MAX_DATA)
+		return 0;
+	return vbn__wire_fault(fault, EPROTO,
+		"the rejection says %u bytes of data and has %zu, of at most %u", offer->data_len,
+		len - sizeof(body), HANDSHAKE_MAX_DATA);
 }
 
 static int check_range(
@@ -58,6 +99,8 @@ int vbn__offer_unpack(const uint8_t *bytes, size_t len, enum handshake_kind expe
 	*offer = (struct offer){.kind = expected};
 	if (expected == HANDSHAKE_READY)
 		return unpack_ready(bytes, len, fault);
+	if (expected == HANDSHAKE_REJECT)
+		return unpack_reject(bytes, len, offer, fault);
 	if (len < sizeof(body))
 		return vbn__wire_fault(fault, EPROTO, "the channel's offer has %zu bytes of %zu",
 			len, sizeof(body));

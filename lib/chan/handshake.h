@@ -12,8 +12,12 @@
  *              32 the channel's name (16): random, the connecting end's choice,
  *              48 where its queue is (48): struct vbn_address, with transport, link and path MTU,
  *              96 data: 0 to 512 bytes of the application's
- *     ANSWER   the same with kind 2, and the name that was offered
+ *     ANSWER   the same with kind 2, and the name that was offered; data of the application that
+ *              listens
  *     READY    0 kind 3, 1 zero (3): its queue can receive
+ *     REJECT   0 kind 4, 1 zero (1), 2 bytes of data (2), 4 data: instead of ANSWER, where the
+ *              application that listens refuses and has something to say; then the session is refused
+ *              with the reason as text. From version 2 on.
  *
  * Pure functions, as wire.h's.
  */
@@ -24,10 +28,10 @@
 
 #include <verbena/queue.h>
 
-enum handshake_kind { HANDSHAKE_OFFER = 1, HANDSHAKE_ANSWER, HANDSHAKE_READY };
+enum handshake_kind { HANDSHAKE_OFFER = 1, HANDSHAKE_ANSWER, HANDSHAKE_READY, HANDSHAKE_REJECT };
 enum { HANDSHAKE_GOES_ON = 1 << 0 };
 
-#define HANDSHAKE_MAX_DATA 512
+#define HANDSHAKE_MAX_DATA 512 /* VBN_CHANNEL_MAX_DATA */
 #define CHANNEL_NAME_BYTES 16
 
 struct offer_body {
@@ -60,7 +64,7 @@ struct offer {
 #define HANDSHAKE_MIN_WINDOW 16u
 #define HANDSHAKE_MAX_WINDOW 32768u
 
-/* Bytes written, at most HANDSHAKE_MAX. READY has a kind alone. */
+/* Bytes written, at most HANDSHAKE_MAX. READY has a kind alone, REJECT data. */
 uint32_t vbn__offer_pack(const struct offer *offer, uint8_t bytes[HANDSHAKE_MAX]);
 
 /* 0 or -1 with the fault; data points into bytes. */

@@ -64,6 +64,13 @@ static void on_message(struct end *end, const struct vbn_channel_event *event)
 		vbn_channel_release(event);
 }
 
+static void on_told(struct end *end, const struct vbn_channel_event *event)
+{
+	end->told_len = event->len;
+	if (event->len)
+		memcpy(end->told, event->data, event->len);
+}
+
 static void on_event(const struct vbn_channel_event *event)
 {
 	struct end *end = end_of(event->channel);
@@ -80,7 +87,9 @@ static void on_event(const struct vbn_channel_event *event)
 	case VBN_CHANNEL_SENT: end->sent_number = event->number; break;
 	case VBN_CHANNEL_UNSENT: end->unsent_number = event->number; break;
 	case VBN_CHANNEL_RESUMED: end->resumed_at = event->number; break;
+	case VBN_CHANNEL_OPENED: on_told(end, event); break;
 	case VBN_CHANNEL_FAILED:
+		on_told(end, event);
 		snprintf(end->error, sizeof(end->error), "%s", vbn_channel_error(event->channel));
 		break;
 	}
@@ -130,6 +139,8 @@ static int accept_channel(struct vbn_channel *channel, const void *data, size_t 
 	assert_ptr_equal(arg, &f);
 	memcpy(f.data, data, len);
 	f.data_len = len;
+	if (f.answer)
+		assert_int_equal(vbn_channel_answer(channel, f.answer, strlen(f.answer)), 0);
 	if (f.refuse)
 		return -f.refuse;
 	if (f.closing)

@@ -29,6 +29,8 @@ struct end {
 	int n_held;
 	bool holds, echoes;
 	char error[512];
+	char told[HANDSHAKE_MAX_DATA]; /* with OPENED or FAILED */
+	uint64_t told_len;
 };
 
 struct fixture {
@@ -39,7 +41,8 @@ struct fixture {
 	struct vbn_pool *pool, *bare; /* with and without headroom */
 	struct end a[4], b[4];        /* connecting; accepted */
 	int n_b;
-	int refuse; /* errno of the accept function */
+	int refuse;         /* errno of the accept function */
+	const char *answer; /* what it says, or NULL */
 	bool closing;
 	char data[HANDSHAKE_MAX_DATA];
 	size_t data_len;

@@ -378,6 +378,23 @@ static void offers_that_are_none_are_refused(void **state)
 	open_channel(0);
 }
 
+/* A peer of version 1 knows of no rejection: it gets the reason alone. */
+static void a_peer_of_version_1_is_refused_as_it_knows(void **state)
+{
+	uint8_t bytes[HANDSHAKE_MAX];
+	struct liar liar;
+
+	(void)state;
+	make_groups(&conf, &conf);
+	f.answer = "what it would not understand";
+	f.refuse = EACCES;
+	liar_open(&liar);
+	liar_says(&liar, bytes, vbn__offer_pack(&liar.offer, bytes));
+	assert_int_equal(liar_hears(&liar), -ECONNREFUSED);
+	assert_has(vbn_session_error(liar.session), "Permission denied");
+	liar_close(&liar);
+}
+
 static int raw_connect(void)
 {
 	const char *address = vbn_channel_listener_address(f.listener);
@@ -460,6 +477,7 @@ int main(void)
 		with_fixture(a_place_that_is_a_lie_fails_the_sender),
 		with_fixture(a_peer_may_give_up_for_any_reason),
 		with_fixture(offers_that_are_none_are_refused),
+		with_fixture(a_peer_of_version_1_is_refused_as_it_knows),
 		with_fixture(a_handshake_may_be_cut_at_every_byte),
 	};
 

@@ -62,6 +62,35 @@ static void an_application_may_refuse(void **state)
 	open_channel(0);
 }
 
+/* Both answers bring what the application says with them, to the end that has connected. */
+static void an_answer_brings_data(void **state)
+{
+	char most[VBN_CHANNEL_MAX_DATA + 2] = "";
+
+	(void)state;
+	make_groups(&small, &small);
+	memset(most, 'm', VBN_CHANNEL_MAX_DATA);
+	f.answer = "come in";
+	open_channel(0);
+	assert_int_equal(f.a[0].told_len, strlen(f.answer));
+	assert_memory_equal(f.a[0].told, f.answer, strlen(f.answer));
+	assert_int_equal(f.b[0].told_len, 0);
+	/* it is for who has been asked, and only then */
+	assert_int_equal(vbn_channel_answer(f.b[0].channel, "x", 1), -EINVAL);
+	f.answer = most;
+	f.refuse = EACCES;
+	assert_int_equal(vbn_channel_connect(f.here, vbn_channel_listener_address(f.listener), "x",
+				 1, &f.a[1].channel),
+		0);
+	vbn_channel_set_context(f.a[1].channel, &f.a[1]);
+	turn_until(f.a[1].seen[VBN_CHANNEL_FAILED]);
+	assert_has(f.a[1].error, "the application that listens refuses: Permission denied");
+	assert_int_equal(f.a[1].told_len, VBN_CHANNEL_MAX_DATA);
+	assert_memory_equal(f.a[1].told, most, VBN_CHANNEL_MAX_DATA);
+	send_all(&f.a[0], f.pool, 1, 100, 100);
+	turn_until(f.b[0].received == 100);
+}
+
 static void a_full_group_refuses(void **state)
 {
 	struct vbn_channel_group_conf one = small;
@@ -638,6 +667,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		with_fixture(both_ends_open_and_know_each_other),
 		with_fixture(an_application_may_refuse),
+		with_fixture(an_answer_brings_data),
 		with_fixture(a_full_group_refuses),
 		with_fixture(nobody_there_is_said),
 		with_fixture(a_channel_may_be_closed_while_connecting),

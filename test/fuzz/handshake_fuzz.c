@@ -88,7 +88,10 @@ static void offer(enum handshake_kind kind, const uint8_t *bytes, size_t size)
 		demand_reason(&fault);
 		return;
 	}
-	demand(kind == HANDSHAKE_READY ||
+	demand(kind != HANDSHAKE_REJECT ||
+		(offer.data == bytes + size - offer.data_len &&
+			offer.data_len <= HANDSHAKE_MAX_DATA));
+	demand(kind == HANDSHAKE_READY || kind == HANDSHAKE_REJECT ||
 		(offer.data == bytes + size - offer.data_len &&
 			offer.window >= HANDSHAKE_MIN_WINDOW &&
 			offer.buf_size >= HANDSHAKE_MIN_BUF));
@@ -102,10 +105,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 
 	if (!size)
 		return 0;
-	switch (bytes[0] % 5) {
+	switch (bytes[0] % 6) {
 	case 0: stream(bytes + 1, size - 1); break;
 	case 1: greeting(bytes + 1, size - 1); break;
-	default: offer((enum handshake_kind)(bytes[0] % 5 - 1), bytes + 1, size - 1); break;
+	default: offer((enum handshake_kind)(bytes[0] % 6 - 1), bytes + 1, size - 1); break;
 	}
 	vbn__wire_text(bytes, size, text, sizeof(text));
 	demand(strnlen(text, sizeof(text)) < sizeof(text));
