@@ -228,6 +228,7 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, bool of_send, const struct mlx
 	const struct mlx5_cqe64 *cause = is_flush(cqe)
 		? first_error(of_send ? mq->recv_cq : mq->send_cq, mq->queue.number)
 		: NULL;
+	const uint32_t ended = __atomic_load_n(&mq->queue.cause, __ATOMIC_RELAXED);
 	const struct mlx5_err_cqe *error;
 
 	if (mq->queue.failed)
@@ -236,8 +237,8 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, bool of_send, const struct mlx
 		cqe = cause;
 		of_send = !of_send;
 	}
-	if (is_flush(cqe) && __atomic_load_n(&mq->queue.cause, __ATOMIC_RELAXED)) {
-		fail_by_news(mq, mq->queue.cause);
+	if (is_flush(cqe) && ended) {
+		fail_by_news(mq, ended);
 		return;
 	}
 	begin(mq, VBN_DEVICE_ERROR);

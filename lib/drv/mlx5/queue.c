@@ -335,21 +335,17 @@ int vbn__mlx5_queue_reset(struct vbn_queue *queue)
 
 /* ---- stop and free ---- */
 
-static void note_lost(struct shared_cq *shared, const struct ibv_cq *cq)
-{
-	if (shared && shared->cq.ibv == cq)
-		store_once(&shared->lost, true);
-}
-
 bool vbn__mlx5_cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq)
 {
 	struct mlx5_queue *mq = mlx5_queue(queue);
+	struct cq *failed;
 
-	note_lost(mq->shared_send, cq);
-	note_lost(mq->shared_recv, cq);
-	if (queue->conf.srq)
-		note_lost(container_of(queue->conf.srq, struct mlx5_srq, srq)->cq, cq);
-	return mq->qp && (mq->send_cq->ibv == cq || mq->recv_cq->ibv == cq);
+	if (!mq->qp || (mq->send_cq->ibv != cq && mq->recv_cq->ibv != cq))
+		return false;
+	failed = mq->send_cq->ibv == cq ? mq->send_cq : mq->recv_cq;
+	if (queue->grouped)
+		store_once(&container_of(failed, struct shared_cq, cq)->lost, true);
+	return true;
 }
 
 void vbn__mlx5_queue_part(struct vbn_queue *queue)
