@@ -1,0 +1,413 @@
+/* shm_bench.c - same-host queues against the bare minimum between the same two cores: a ring of one
+ * producer and one consumer whose both sides touch every byte, a ping-pong of one cache line, a memcpy
+ * in and a memcpy out
+ *
+ * Usage: shm_bench [--rounds N] [--cores A,B] [--realtime] [--json FILE]
+ *
+ * Two processes, one on each core. In each round every contender runs once, ours beside its bare one;
+ * the ratio is of the medians. What cores give changes from minute to minute, so only ratios of one
+ * run say something. --realtime asks for SCHED_FIFO, so that other programs do not run in between.
+ */
+#include "bench.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <verbena.h>
+
+enum {
+	MOST = 32, /* messages of a burst */
+	LINE = 64,
+	RING_SLOTS = 1024,
+	COPY_SIZE = 8192,
+	COPY_SLOTS = 32,
+	MAX_ROUNDS = 101,
+};
+
+/* ---- what the two processes share, beside the queues ---- */
+
+struct bare_ring {
+	uint64_t head __attribute__((aligned(128)));
+	uint64_t tail __attribute__((aligned(128)));
+	uint8_t slots[COPY_SLOTS * COPY_SIZE] __attribute__((aligned(4096)));
+};
+
+struct shared {
+	struct vbn_address address[2];
+	uint32_t step[2] __attribute__((aligned(128))); /* how far each process is */
+	uint32_t ready[2];
+	uint64_t begin_ns, end_ns;
+	uint64_t sum;
+	uint64_t ball[2] __attribute__((aligned(128)));
+	struct bare_ring ring;
+};
+static struct shared *shared;
+
+/* ---- one process ---- */
+
+static int me; /* 0 sends */
+static struct vbn_worker *worker;
+static struct vbn_pool *pool;
+static struct vbn_queue *queue;
+static uint64_t sum;
+
+static void must(int ret, const char *what)
+{
+	if (ret < 0)
+		die("%s: %s", what, strerror(-ret));
+}
+
+/* Both are here. */
+static void meet(void)
+{
+	uint32_t here = ++shared->step[me];
+
+	__atomic_store_n(&shared->ready[me], here, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&shared->ready[!me], __ATOMIC_ACQUIRE) < here)
+		;
+}
+
+static void open_queue(void)
+{
+	struct vbn_pool_conf pool_conf = {.n_bufs = 4096, .data_size = COPY_SIZE};
+	struct vbn_queue_conf conf = {0};
+	struct vbn_port *port;
+
+	must(vbn_init(NULL, NULL), "vbn_init");
+	must(vbn_worker_attach(&(struct vbn_worker_conf){0}, &worker), "vbn_worker_attach");
+	must(vbn_port_open("shm", NULL, &port), "vbn_port_open");
+	must(vbn_pool_create(&pool_conf, &pool), "vbn_pool_create");
+	conf.rx_pool = pool;
+	must(vbn_queue_create(worker, port, &conf, &queue), "vbn_queue_create");
+	vbn_queue_address(queue, &shared->address[me]);
+	meet();
+	must(vbn_queue_connect(queue, &shared->address[!me]), "vbn_queue_connect");
+}
+
+/* ---- contenders: `size` bytes, n times; 0 is the sender's half ---- */
+
+static inline __attribute__((always_inline)) void fill(uint8_t *to, size_t size, uint64_t value)
+{
+	for (size_t i = 0; i < size; i += sizeof(value))
+		__builtin_memcpy(to + i, &value, sizeof(value));
+}
+
+static inline __attribute__((always_inline)) void read_all(const uint8_t *from, size_t size)
+{
+	uint64_t value, total = 0;
+
+	for (size_t i = 0; i < size; i += sizeof(value)) {
+		__builtin_memcpy(&value, from + i, sizeof(value));
+		total += value;
+	}
+	sum += total;
+}
+
+/* Indices are published once a burst, and the other side's is looked at where the known one does not
+ * do. */
+static inline __attribute__((always_inline)) void bare_send(uint64_t n, size_t size, size_t stride)
+{
+	struct bare_ring *ring = &shared->ring;
+	uint64_t head = 0, tail = 0;
+
+	while (head < n) {
+		while (head + MOST - tail > RING_SLOTS)
+			tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE);
+		for (int i = 0; i < MOST; i++, head++)
+			fill(ring->slots + head % RING_SLOTS * stride, size, head);
+		__atomic_store_n(&ring->head, head, __ATOMIC_RELEASE);
+	}
+}
+
+static inline __attribute__((always_inline)) void bare_receive(
+	uint64_t n, size_t size, size_t stride)
+{
+	struct bare_ring *ring = &shared->ring;
+	uint64_t head, tail = 0;
+
+	while (tail < n) {
+		while ((head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE)) == tail)
+			;
+		for (; tail < head; tail++)
+			read_all(ring->slots + tail % RING_SLOTS * stride, size);
+		__atomic_store_n(&ring->tail, tail, __ATOMIC_RELEASE);
+	}
+}
+
+#define BARE(name, size, stride)                         \
+	static void name(uint64_t n)                     \
+	{                                                \
+		if (me == 0)                             \
+			bare_send(n, size, stride);      \
+		else                                     \
+			bare_receive(n, size, stride);   \
+	}
+BARE(bare_64, 64, 64)
+BARE(bare_8, 8, 8)
+BARE(bare_8_lines, 8, 64)
+
+static void bare_copy(uint64_t n)
+{
+	static uint8_t own[COPY_SLOTS][COPY_SIZE];
+	struct bare_ring *ring = &shared->ring;
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint8_t *slot = ring->slots + i % COPY_SLOTS * COPY_SIZE;
+
+		if (me == 0) {
+			while (i - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) >= COPY_SLOTS)
+				;
+			memcpy(slot, own[i % COPY_SLOTS], COPY_SIZE);
+			__atomic_store_n(&ring->head, i + 1, __ATOMIC_RELEASE);
+		} else {
+			while (__atomic_load_n(&ring->head, __ATOMIC_ACQUIRE) <= i)
+				;
+			memcpy(own[i % COPY_SLOTS], slot, COPY_SIZE);
+			__atomic_store_n(&ring->tail, i + 1, __ATOMIC_RELEASE);
+		}
+	}
+}
+
+static void bare_ping(uint64_t n)
+{
+	for (uint64_t i = 1; i <= n; i++) {
+		if (me == 0)
+			__atomic_store_n(&shared->ball[0], i, __ATOMIC_RELEASE);
+		while (__atomic_load_n(&shared->ball[0], __ATOMIC_ACQUIRE) != (me ? i : i + (1ull << 32)))
+			;
+		if (me == 1)
+			__atomic_store_n(&shared->ball[0], i + (1ull << 32), __ATOMIC_RELEASE);
+	}
+}
+
+static inline __attribute__((always_inline)) void shm_send(uint64_t n, size_t size, bool touch)
+{
+	struct vbn_buf *bufs[MOST];
+	uint64_t sent = 0;
+
+	while (sent < n) {
+		int done = 0;
+
+		must(vbn_buf_alloc(pool, bufs, MOST), "vbn_buf_alloc");
+		for (int i = 0; i < MOST; i++) {
+			bufs[i]->len = (uint32_t)size;
+			if (touch)
+				fill(bufs[i]->data, size, sent + (uint64_t)i);
+		}
+		do {
+			int took = vbn_send(queue, bufs + done, MOST - done);
+
+			must(took, "vbn_send");
+			done += took;
+			vbn_flush(queue);
+		} while (done < MOST);
+		sent += MOST;
+	}
+	while (vbn_queue_outstanding(queue))
+		vbn_recv(queue, bufs, MOST);
+}
+
+static inline __attribute__((always_inline)) void shm_receive(uint64_t n, size_t size, bool touch)
+{
+	struct vbn_buf *bufs[MOST];
+	uint64_t received = 0;
+
+	while (received < n) {
+		int got = vbn_recv(queue, bufs, MOST);
+
+		must(got, "vbn_recv");
+		if (touch)
+			for (int i = 0; i < got; i++)
+				read_all(bufs[i]->data, size);
+		vbn_buf_free(bufs, got);
+		received += (uint64_t)got;
+	}
+}
+
+#define SHM(name, size, touch)                           \
+	static void name(uint64_t n)                     \
+	{                                                \
+		if (me == 0)                             \
+			shm_send(n, size, touch);        \
+		else                                     \
+			shm_receive(n, size, touch);     \
+	}
+SHM(shm_64, 64, true)
+SHM(shm_8, 8, true)
+SHM(shm_copy, COPY_SIZE, false)
+
+static void receive_one(void)
+{
+	struct vbn_buf *buf;
+	int got;
+
+	while (!(got = vbn_recv(queue, &buf, 1)))
+		;
+	must(got, "vbn_recv");
+	vbn_buf_free(&buf, 1);
+}
+
+static inline __attribute__((always_inline)) void shm_ping(uint64_t n, size_t size)
+{
+	uint8_t bytes[LINE] = {0};
+
+	for (uint64_t i = 0; i < n; i++) {
+		if (me == 1)
+			receive_one();
+		must(vbn_send_inline(queue, bytes, size), "vbn_send_inline");
+		vbn_flush(queue);
+		if (me == 0)
+			receive_one();
+	}
+}
+
+static void shm_ping_8(uint64_t n)
+{
+	shm_ping(n, 8);
+}
+
+static void shm_ping_64(uint64_t n)
+{
+	shm_ping(n, 64);
+}
+
+/* ---- rounds ---- */
+
+static const struct contender {
+	const char *name;
+	void (*run)(uint64_t n);
+	uint64_t n;
+	double unit; /* nanoseconds of a run by n and this */
+	int bare;    /* the contender that it is compared to; itself: none */
+	double wanted; /* of the bare one's rate, or of its time */
+} contenders[] = {
+	{"bare ring, 64 B", bare_64, 320000, 1, 0, 0},
+	{"shm, 64 B", shm_64, 320000, 1, 0, 0.6},
+	{"bare ring, 8 B packed", bare_8, 640000, 1, 2, 0},
+	{"bare ring, 8 B in a line each", bare_8_lines, 320000, 1, 3, 0},
+	{"shm, 8 B", shm_8, 320000, 1, 3, 0.6},
+	{"bare memcpy, 8 KiB", bare_copy, 10000, 1, 5, 0},
+	{"shm, 8 KiB", shm_copy, 10016, 1, 5, 0.8},
+	{"bare ping-pong of a line", bare_ping, 30000, 2, 7, 0},
+	{"shm ping-pong, 8 B", shm_ping_8, 30000, 2, 7, 1 / 1.5},
+	{"shm ping-pong, 64 B", shm_ping_64, 30000, 2, 7, 1 / 1.5},
+};
+enum { N_CONTENDERS = sizeof(contenders) / sizeof(contenders[0]) };
+
+static double times[N_CONTENDERS][MAX_ROUNDS];
+
+static void run_one(int which, int round)
+{
+	const struct contender *contender = &contenders[which];
+
+	if (me == 0)
+		shared->ring.head = shared->ring.tail = shared->ball[0] = 0;
+	meet();
+	if (me == 0)
+		shared->begin_ns = now_ns();
+	contender->run(contender->n);
+	if (me == 1)
+		shared->end_ns = now_ns();
+	meet();
+	times[which][round] = (double)(shared->end_ns - shared->begin_ns) / (double)contender->n /
+		contender->unit;
+	meet();
+}
+
+static void settle_on(int core, bool realtime)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((size_t)core, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		die("core %d may not be used", core);
+	if (realtime && sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 5}))
+		die("SCHED_FIFO may not be used: be root, or leave --realtime out");
+}
+
+static void report(int rounds, const char *json)
+{
+	FILE *file = json ? fopen(json, "we") : NULL;
+	struct spread spreads[N_CONTENDERS];
+
+	if (json && !file)
+		die("%s cannot be written", json);
+	printf("%-32s %10s %10s %10s %8s %8s\n", "", "ns median", "10 %", "90 %", "of bare",
+		"wanted");
+	if (file)
+		fprintf(file, "{\"rounds\":%d,\"cases\":[", rounds);
+	for (int i = 0; i < N_CONTENDERS; i++)
+		spreads[i] = spread_of(times[i], rounds);
+	for (int i = 0; i < N_CONTENDERS; i++) {
+		const struct contender *contender = &contenders[i];
+		double ratio = spreads[contender->bare].median / spreads[i].median;
+
+		printf("%-32s %10.2f %10.2f %10.2f", contender->name, spreads[i].median,
+			spreads[i].low, spreads[i].high);
+		if (contender->bare != i)
+			printf(" %8.2f %8.2f", ratio, contender->wanted);
+		printf("\n");
+		if (file)
+			fprintf(file, "%s{\"name\":\"%s\",\"ns\":%.3f,\"of_bare\":%.3f,\"wanted\":%.3f}",
+				i ? "," : "", contender->name, spreads[i].median, ratio,
+				contender->wanted);
+	}
+	if (file) {
+		fprintf(file, "]}\n");
+		fclose(file);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
+		{"cores", required_argument, NULL, 'c'}, {"realtime", no_argument, NULL, 't'},
+		{"json", required_argument, NULL, 'j'}, {0}};
+	int rounds = 9, cores[2] = {0, 1}, option, status = 0;
+	const char *json = NULL;
+	bool realtime = false;
+	pid_t other;
+
+	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		if (option == 'r')
+			rounds = atoi(optarg);
+		else if (option == 'c' && sscanf(optarg, "%d,%d", &cores[0], &cores[1]) == 2)
+			continue;
+		else if (option == 't')
+			realtime = true;
+		else if (option == 'j')
+			json = optarg;
+		else
+			die("usage: shm_bench [--rounds N] [--cores A,B] [--realtime] [--json FILE]");
+	}
+	if (rounds < 1 || rounds > MAX_ROUNDS)
+		die("--rounds is 1 to %d", MAX_ROUNDS);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (shared == MAP_FAILED)
+		die("no memory");
+	other = fork();
+	me = other == 0;
+	if (me)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	settle_on(cores[me], false);
+	open_queue();
+	settle_on(cores[me], realtime);
+	for (int round = 0; round < rounds; round++)
+		for (int i = 0; i < N_CONTENDERS; i++)
+			run_one(i, round);
+	settle_on(cores[me], false);
+	if (me)
+		_exit(sum == 1);
+	report(rounds, json);
+	waitpid(other, &status, 0);
+	return 0;
+}
