@@ -10,6 +10,7 @@
 enum {
 	RING_PER_RECEIVE = 256, /* bytes of ring for each receive of the depth */
 	RING_DEFAULT_MAX = 256 << 10,
+	BOX_PATIENCE_NS = 130,
 	RING_SHARED = 64 << 10, /* of a queue that receives from an SRQ: they are many */
 };
 
@@ -206,6 +207,20 @@ static void ops_fill(struct shm_queue *sq)
 	sq->queue.connected_ops = &sq->ops;
 }
 
+/* Both ends come to the same of it. */
+static void take_turns(struct shm_queue *sq, const struct address *peer)
+{
+	struct shm_segment *first = sq->in;
+	uint64_t nonce;
+
+	memcpy(&nonce, peer->gid + sizeof(uint64_t), sizeof(nonce));
+	sq->talk.turn = sq->nonce < nonce;
+	if (!sq->talk.turn)
+		first = sq->out;
+	sq->talk.box = &segment_head(first)->box;
+	sq->talk.patience = (uint32_t)(vbn__clock_hz() / (1000000000 / BOX_PATIENCE_NS));
+}
+
 int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
 {
 	struct shm_queue *sq = shm_queue(queue);
@@ -224,6 +239,7 @@ int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
 	tx->max_message = terms.max_message;
 	tx->longest = min(tx->ring.piece, terms.max_message);
 	tx->max_fetches = min(queue->conf.max_reads.value, (uint32_t)peer->peer_reads);
+	take_turns(sq, peer);
 	ops_fill(sq);
 	return 0;
 }
@@ -273,6 +289,7 @@ int vbn__shm_queue_reset(struct vbn_queue *queue)
 	sq->rx.pending_head = sq->rx.pending_tail = 0;
 	sq->rx.write_len = 0;
 	sq->failure = (struct shm_failure){0};
+	memset(&sq->talk, 0, sizeof(sq->talk));
 	sq->gone = 0;
 	__atomic_store_n(&queue->news, 0, __ATOMIC_RELAXED);
 	if (take_nonce(sq))
@@ -345,6 +362,8 @@ void vbn__shm_queue_modes(const struct vbn_queue *queue, struct mode_report *rep
 		"each queue is polled by itself");
 	vbn__mode_add(report, "doorbell", vbn__mode_switch(asked->doorbell_burst), "one a flush",
 		"one store shows a burst; the peer polls");
+	vbn__mode_add(report, "box", "auto", vbn__mode_number(SHM_BOX_DATA, "B"),
+		"a lone message up to this goes by lines that both ends write by turns");
 	vbn__mode_add(report, "sleep", "auto", "off", "an idle peer polls; nothing wakes it");
 	vbn__mode_add(report, "one_sided", "auto", "by the peer's poll",
 		"writes, reads and atomics are carried out when their target polls its queue");

@@ -1,7 +1,7 @@
 /* ring.h - what two queues share: a segment each, with a ring of records that the peer writes and its
  * owner reads
  *
- *   segment:  | taken (line 0) | open (line 1) | … | ring: `size` bytes, a power of two |
+ *   segment:  | taken (line 0) | open (line 1) | box (lines 4, 5) | … | ring: `size` bytes, a power of two |
  *
  * A record is a header of 8 bytes, what its kind has behind it, and data, rounded up to 8; it never
  * passes the ring's end, before which a PAD fills what is left. Positions count bytes and run freely.
@@ -16,6 +16,18 @@
  *   8 + n bytes, packed: a line for 56 bytes, 9/8 lines for 64, a quarter of one for 8
  *   `taken`: a line for each time that the writer runs out of room it knows of, or waits for a write
  *   to be carried out; the reader stores it once a burst
+ *
+ * The box: a line for both directions. A line that its reader polls has to be fetched twice for each
+ * message, by its writer and by its reader; one that the reader answers in comes with the right to
+ * write it, and so half as often. So a lone message of up to SHM_BOX_DATA bytes goes into the box, a
+ * pair of lines that both ends read and write, where it is this end's turn: it is the turn of who has
+ * received the last message of the box. Two that talk by turns need no ring at all.
+ *
+ *   word:     | sequence: 16 | 0: 8 | len: 8 | ring position: 32 |, then data
+ *
+ * The word is stored last. Its position says what was in the ring before the message; the first record
+ * behind it is marked (SHM_BEHIND_BOX), so that no message overtakes another. Of the two segments it is
+ * the box of the one with the lower nonce, whose end has the first turn.
  *
  * Who may do what: the ring is written by the peer, line 0 and 1 by the owner; the peer can write
  * all of it all the same, at any time. So the owner reads nothing of its own two lines; it loads a
@@ -43,9 +55,31 @@ struct shm_head {
 	uint64_t taken; /* bytes of the ring that it has taken */
 	/* line 1: stored by the owner once, loaded by the peer with each burst */
 	uint32_t open cache_aligned; /* 1; 0: the owner takes nothing more */
+	/* line 4, 5: of who has the turn */
+	struct shm_box {
+		uint64_t word;
+		uint8_t data[2 * CACHE_LINE - sizeof(uint64_t)];
+	} box __attribute__((__aligned__(4 * CACHE_LINE)));
 };
 static_assert(offsetof(struct shm_head, open) == CACHE_LINE && sizeof(struct shm_head) <= SHM_HEAD,
 	"what changes with each burst shares no line with what does not");
+
+enum { SHM_BOX_DATA = 2 * CACHE_LINE - sizeof(uint64_t) };
+
+static force_inline uint64_t box_word(uint16_t sequence, uint32_t len, uint64_t pos)
+{
+	return (uint64_t)sequence << 48 | (uint64_t)len << 32 | (uint32_t)pos;
+}
+
+static force_inline uint16_t box_sequence(uint64_t word)
+{
+	return (uint16_t)(word >> 48);
+}
+
+static force_inline uint32_t box_len(uint64_t word)
+{
+	return (uint32_t)(word >> 32) & 0xffff;
+}
 
 enum shm_kind {
 	SHM_PAD = 1,  /* len counts the header, too */
@@ -106,6 +140,9 @@ static force_inline uint64_t record_header(enum shm_kind kind, uint32_t len)
 	return len | (uint64_t)kind << 32;
 }
 
+/* Of a header: a message in the box comes before this record. */
+#define SHM_BEHIND_BOX (1ull << 40)
+
 static force_inline uint32_t record_len(uint64_t header)
 {
 	return (uint32_t)header;
@@ -149,6 +186,7 @@ struct ring_writer {
 	uint64_t header; /* of the record there */
 	uint32_t mask;
 	uint32_t piece;
+	bool behind_box; /* what is published next is */
 };
 
 /* Room for a record at `pos`, without looking at what the peer has taken; NULL: none, or a PAD has to
@@ -179,8 +217,10 @@ static force_inline void ring_publish(struct ring_writer *w)
 
 	*ring_word(w->ring, w->mask, w->pos) = 0;
 	/* Pairs with ring_look(): the burst is there, and what ends it. */
-	store_release(ring_word(w->ring, w->mask, w->begin), w->header | lines << 48);
+	store_release(ring_word(w->ring, w->mask, w->begin),
+		w->header | lines << 48 | (w->behind_box ? SHM_BEHIND_BOX : 0));
 	w->begin = w->pos;
+	w->behind_box = false;
 }
 
 static inline uint64_t ring_unpublished(const struct ring_writer *w)

@@ -1,7 +1,6 @@
 /* rx.c - what has arrived is copied into bufs and handed out; the rest is served */
 
-#include "base/copy.h"
-#include "drv/shm/shm.h"
+#include "drv/shm/box.h"
 
 enum {
 	FEW = 128,    /* bytes that are copied without a call */
@@ -60,7 +59,7 @@ static bool record_open(
 	const struct shm_rx *rx, uint64_t pos, uint64_t header, struct record *record)
 {
 	const uint32_t at = (uint32_t)pos & rx->mask, left = rx->mask + 1 - at;
-	const uint32_t kind = record_kind(header), len = record_len(header);
+	const uint32_t kind = record_kind(header & ~SHM_BEHIND_BOX), len = record_len(header);
 	uint32_t extra;
 
 	*record = (struct record){.header = header, .kind = kind, .len = len};
@@ -162,6 +161,35 @@ static enum found take_part(
 	return FOUND_MESSAGE;
 }
 
+/* The message in the box. */
+static enum found take_box(struct shm_queue *sq, uint64_t word, struct vbn_event *event)
+{
+	const uint32_t len = box_len(word);
+	struct vbn_buf *buf;
+
+	if (len > SHM_BOX_DATA) {
+		vbn__shm_fault(sq, "put more into the box than it holds");
+		return FOUND_NOTHING;
+	}
+	if (len > sq->rx.data_size)
+		return too_long(sq, len);
+	buf = start_buf(sq);
+	if (!buf)
+		return FOUND_NOTHING;
+	copy_few(buf->data, sq->talk.box->data, len);
+	box_taken(sq);
+	deliver(sq, buf, len, false, 0, VBN_OP_RECV, len, event);
+	return FOUND_MESSAGE;
+}
+
+/* A message that is in the box and comes before what is at pos, or 0. */
+static force_inline uint64_t box_before(const struct shm_queue *sq, uint64_t pos)
+{
+	const uint64_t word = box_word_now(&sq->talk);
+
+	return word && box_is_next(word, pos) ? word : 0;
+}
+
 static enum found take_other(
 	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
 {
@@ -197,6 +225,12 @@ static enum found take_record(
 		rx->burst = rx->pos + (uint64_t)record_lines(header) * CACHE_LINE;
 	if (!messages && is_message(record.kind))
 		return FOUND_NOTHING;
+	if (header & SHM_BEHIND_BOX) {
+		const uint64_t word = box_before(sq, rx->pos);
+
+		if (word)
+			return messages ? take_box(sq, word, event) : FOUND_NOTHING;
+	}
 	if (record.kind == SHM_SEND || record.kind == SHM_SEND_IMM)
 		found = take_whole(sq, &record, event);
 	else if (record.kind == SHM_PART)
@@ -332,14 +366,15 @@ static force_inline int take(
 
 /* ---- what a connected queue does ---- */
 
-static force_inline bool nothing_to_do(const struct shm_queue *sq)
+static force_inline bool nothing_to_do(struct shm_queue *sq, bool *boxed)
 {
 	const struct shm_rx *rx = &sq->rx;
 	const uint64_t header = ring_look(rx->ring, rx->mask, rx->pos);
 
+	*boxed = box_look(&sq->talk);
 	/* A message that passes the line's end is then fetched in one go. */
 	__builtin_prefetch(rx->ring + ((rx->pos + CACHE_LINE) & rx->mask));
-	return !header && sq->tx.tail == sq->tx.head && rx->bufs->n == rx->bufs->depth &&
+	return !header && !*boxed && sq->tx.tail == sq->tx.head && rx->bufs->n == rx->bufs->depth &&
 		rx->pending_head == rx->pending_tail;
 }
 
@@ -375,7 +410,37 @@ static force_inline bool has_more(const struct shm_queue *sq)
 		sq->rx.pending_head != sq->rx.pending_tail;
 }
 
-static noinline fast_path int poll_busy(struct vbn_queue *queue, struct vbn_event *events, int n)
+/* One of the box, where it is the next. */
+static noinline fast_path int take_lone(
+	struct shm_queue *sq, struct vbn_buf **buf, struct vbn_event *event)
+{
+	const uint64_t word = box_before(sq, sq->rx.pos);
+	struct vbn_event own;
+
+	if (!word || take_box(sq, word, event ? event : &own) != FOUND_MESSAGE)
+		return 0;
+	if (buf)
+		*buf = own.buf;
+	count_add(&sq->queue.stats.rx_messages, 1);
+	count_add(&sq->queue.stats.rx_bytes, event ? event->len : own.len);
+	return 1;
+}
+
+/* Of the box and the ring, in their order: what is in the box may be behind what the ring has. */
+static force_inline int take_both(struct shm_queue *sq, struct vbn_buf **bufs,
+	struct vbn_event *events, int n, const bool boxed)
+{
+	int got = unlikely(boxed) ? take_lone(sq, bufs, events) : 0;
+
+	if (likely(got < n) && likely(!sq->queue.failed))
+		got += take(sq, bufs ? bufs + got : NULL, events ? events + got : NULL, n - got);
+	if (unlikely(boxed) && got < n && !sq->queue.failed)
+		got += take_lone(sq, bufs ? bufs + got : NULL, events ? events + got : NULL);
+	return got;
+}
+
+static noinline fast_path int poll_busy(
+	struct vbn_queue *queue, struct vbn_event *events, int n, bool boxed)
 {
 	struct shm_queue *sq = shm_queue(queue);
 	const uint32_t open =
@@ -383,7 +448,7 @@ static noinline fast_path int poll_busy(struct vbn_queue *queue, struct vbn_even
 	int got = 0;
 
 	if (likely(n > 0))
-		got = take(sq, NULL, events, n);
+		got = take_both(sq, NULL, events, n, boxed);
 	else
 		vbn__shm_progress(sq);
 	if (has_more(sq) && !queue->failed)
@@ -395,14 +460,17 @@ static noinline fast_path int poll_busy(struct vbn_queue *queue, struct vbn_even
 
 static fast_path int poll_events(struct vbn_queue *queue, struct vbn_event *events, int n)
 {
-	return nothing_to_do(shm_queue(queue)) ? 0 : poll_busy(queue, events, n);
+	bool boxed;
+
+	return nothing_to_do(shm_queue(queue), &boxed) ? 0 : poll_busy(queue, events, n, boxed);
 }
 
-static noinline fast_path int recv_busy(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+static noinline fast_path int recv_busy(
+	struct vbn_queue *queue, struct vbn_buf **bufs, int n, bool boxed)
 {
 	struct shm_queue *sq = shm_queue(queue);
 	const uint32_t open = load_acquire(&sq->tx.peer->open);
-	int got = take(sq, bufs, NULL, n);
+	int got = likely(n > 0) ? take_both(sq, bufs, NULL, n, boxed) : 0;
 
 	if (has_more(sq) && !queue->failed)
 		go_on(sq, open, NULL, 0);
@@ -412,9 +480,10 @@ static noinline fast_path int recv_busy(struct vbn_queue *queue, struct vbn_buf 
 static fast_path int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
 	struct shm_queue *sq = shm_queue(queue);
+	bool boxed;
 
-	if (!nothing_to_do(sq))
-		return recv_busy(queue, bufs, n);
+	if (!nothing_to_do(sq, &boxed))
+		return recv_busy(queue, bufs, n, boxed);
 	if (unlikely(load_once(&sq->gone)))
 		vbn__shm_queue_news(queue, NEWS_QP);
 	return 0;
@@ -455,10 +524,16 @@ void vbn__shm_rx_stop(struct shm_queue *sq, bool faulty)
 static enum found take_message(struct shm_queue *sq, struct vbn_event *event)
 {
 	struct shm_rx *rx = &sq->rx;
-	const uint64_t header = ring_look(rx->ring, rx->mask, rx->pos);
+	const uint64_t word = sq->failure.faulty ? 0 : box_before(sq, rx->pos);
 	struct record record;
 	enum found found = FOUND_OTHER;
+	uint64_t header;
 
+	if (word)
+		return take_box(sq, word, event);
+	if ((int64_t)(rx->stop - rx->pos) <= 0)
+		return FOUND_NOTHING;
+	header = ring_look(rx->ring, rx->mask, rx->pos);
 	if (!header || !record_open(rx, rx->pos, header, &record))
 		return FOUND_NOTHING;
 	if (record.kind == SHM_SEND || record.kind == SHM_SEND_IMM)
@@ -472,11 +547,10 @@ static enum found take_message(struct shm_queue *sq, struct vbn_event *event)
 
 int vbn__shm_take_rest(struct shm_queue *sq, struct vbn_buf **bufs, struct vbn_event *events, int n)
 {
-	struct shm_rx *rx = &sq->rx;
 	uint64_t bytes = 0;
 	int got = 0;
 
-	while (got < n && (int64_t)(rx->stop - rx->pos) > 0) {
+	while (got < n && !sq->failure.reported) {
 		struct vbn_event event;
 		enum found found = take_message(sq, &event);
 
@@ -501,7 +575,7 @@ uint32_t vbn__shm_rx_unread(const struct shm_queue *sq)
 	const uint64_t end = sq->queue.failed ? rx->stop : find_end(rx);
 	uint64_t pos = rx->pos, header;
 	struct record record;
-	uint32_t n = 0;
+	uint32_t n = sq->talk.box && !sq->failure.faulty && box_word_now(&sq->talk) ? 1 : 0;
 
 	while ((int64_t)(end - pos) > 0 && (header = ring_look(rx->ring, rx->mask, pos)) &&
 		record_open(rx, pos, header, &record)) {

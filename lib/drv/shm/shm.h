@@ -11,6 +11,7 @@
  *   port.c       the driver's table, open, list, modes, counters
  *   queue.c      create, connect, reset, free; modes
  *   tx.h tx.c    stage and flush; operations that wait for room
+ *   box.h        the box: lone messages
  *   done.c       what has been done is released
  *   rx.c         what has arrived is handed out
  *   serve.c      what the peer asks for: writes, reads, atomics; and the answers
@@ -170,6 +171,19 @@ struct shm_wqe {
 /* A slot of an operation that has no shm_wqe: a plain send, over when it is published. */
 enum { SLOT_PLAIN, SLOT_WQE };
 
+/* The box as one end has it. */
+struct shm_talk {
+	struct shm_box *box;
+	uint64_t look_at;  /* clock_cycles(): not before, where it waits for an answer */
+	uint32_t patience; /* cycles from one look to the next */
+	uint32_t len;
+	uint16_t sequence; /* of the last message, whoever sent it */
+	bool turn;         /* this end may send */
+	bool waits;        /* it has sent the last one */
+	bool staged;       /* what follows is to be sent with the flush, by the box or the ring */
+	uint8_t data[SHM_BOX_DATA];
+};
+
 /* Operations are counted freely from 0; in order tail <= done <= rung <= put <= head. */
 struct shm_tx {
 	/* line 0, 1: each stage */
@@ -231,6 +245,7 @@ struct shm_queue {
 	struct vbn_queue queue;
 	struct shm_tx tx cache_aligned;
 	struct shm_rx rx cache_aligned;
+	struct shm_talk talk cache_aligned;
 	uint32_t gone; /* set by the control thread: the peer's process has ended */
 	struct shm_failure failure;
 	struct queue_ops ops;

@@ -1,8 +1,7 @@
 /* tx.c - sends copied into the peer's ring and shown by one store a burst; what finds no room, or is
  * not over with the copy, waits in a table */
 
-#include "base/copy.h"
-#include "drv/shm/shm.h"
+#include "drv/shm/box.h"
 
 /* What the operations of one call have in common; arrays are NULL where there is none. */
 struct operation {
@@ -30,8 +29,11 @@ static force_inline uint32_t slots_free(const struct shm_tx *tx)
 fast_path uint8_t *vbn__shm_room(struct shm_queue *sq, uint32_t size)
 {
 	struct ring_writer *w = &sq->tx.ring;
-	uint8_t *at = ring_room(w, size);
+	uint8_t *at;
 
+	if (unlikely(sq->talk.staged))
+		box_to_ring(sq);
+	at = ring_room(w, size);
 	if (likely(at))
 		return at;
 	if (unlikely(!ring_refresh(w, sq->tx.peer))) {
@@ -39,6 +41,19 @@ fast_path uint8_t *vbn__shm_room(struct shm_queue *sq, uint32_t size)
 		return NULL;
 	}
 	return ring_pad(w, size) ? ring_room(w, size) : NULL;
+}
+
+/* All that is put is shown: plain sends are over. */
+static force_inline void rang(struct shm_queue *sq)
+{
+	struct shm_tx *tx = &sq->tx;
+
+	tx->rung = tx->put;
+	count_add(&sq->queue.stats.tx_doorbells, 1);
+	if (likely(!tx->n_wqes)) {
+		count_add(&sq->queue.stats.tx_done, tx->rung - tx->tail);
+		tx->tail = tx->done = tx->rung;
+	}
 }
 
 fast_path bool vbn__shm_publish(struct shm_queue *sq)
@@ -50,13 +65,18 @@ fast_path bool vbn__shm_publish(struct shm_queue *sq)
 		return false;
 	}
 	ring_publish(&tx->ring);
-	tx->rung = tx->put;
-	count_add(&sq->queue.stats.tx_doorbells, 1);
-	if (likely(!tx->n_wqes)) {
-		count_add(&sq->queue.stats.tx_done, tx->rung - tx->tail);
-		tx->tail = tx->done = tx->rung;
-	}
+	rang(sq);
 	return true;
+}
+
+static force_inline void publish_box(struct shm_queue *sq)
+{
+	if (unlikely(!load_once(&sq->tx.peer->open))) {
+		vbn__shm_peer_closed(sq);
+		return;
+	}
+	box_send(sq);
+	rang(sq);
 }
 
 /* ---- operations that wait ---- */
@@ -304,13 +324,30 @@ static force_inline bool is_much(const struct ring_writer *w)
 	return w->pos - w->begin > w->mask / 8;
 }
 
+/* A plain buf by itself. */
+static noinline fast_path bool send_lone(struct shm_queue *sq, struct vbn_buf *buf)
+{
+	struct shm_tx *tx = &sq->tx;
+	const uint32_t len = buf->len;
+
+	if (buf_word(buf) != tx->plain || !box_takes(sq, len))
+		return false;
+	box_stage(sq, buf->data, len);
+	vbn__buf_debug_sent(buf);
+	vbn__buf_debug_done(buf);
+	pool_push(tx->pool, buf);
+	count_add(&sq->queue.stats.tx_messages, 1);
+	count_add(&sq->queue.stats.tx_bytes, len);
+	return true;
+}
+
 /* Copies plain bufs that find room; they go home at once. */
 static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, const uint32_t *imms,
 	int n, const bool has_imm)
 {
 	struct shm_tx *tx = &sq->tx;
-	struct ring_writer w = tx->ring;
-	struct pool_homecoming home = pool_open(tx->pool);
+	struct ring_writer w;
+	struct pool_homecoming home;
 	const uint32_t plain = tx->plain, longest = tx->longest, extra = has_imm ? SHM_WORD : 0;
 	const uint32_t head = tx->head;
 	uint64_t bytes = 0;
@@ -318,6 +355,10 @@ static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, co
 
 	if (unlikely(tx->put != head))
 		return 0;
+	if (unlikely(sq->talk.staged))
+		box_to_ring(sq);
+	w = tx->ring;
+	home = pool_open(tx->pool);
 	n = min(n, (int)slots_free(tx));
 	for (i = 0; i < n; i++) {
 		struct vbn_buf *buf = bufs[i];
@@ -382,6 +423,8 @@ static force_inline int send_all(struct vbn_queue *queue, struct vbn_buf **bufs,
 	if (unlikely(n <= 0))
 		return 0;
 	queue_mark_dirty(queue);
+	if (!has_imm && n == 1 && sq->talk.turn && send_lone(sq, bufs[0]))
+		return 1;
 	for (;;) {
 		int ret;
 
@@ -490,6 +533,8 @@ static force_inline uint8_t *inline_room(
 		return NULL;
 	if (unlikely(tx->put != tx->head))
 		vbn__shm_tx_go_on(sq);
+	if (unlikely(sq->talk.staged))
+		box_to_ring(sq);
 	if (likely(reserve(sq)) && likely(tx->put == tx->head))
 		at = vbn__shm_room(sq, size);
 	*answer = sq->queue.failed ? -EPIPE : 0;
@@ -503,8 +548,16 @@ static force_inline int send_copy(
 	struct shm_tx *tx = &sq->tx;
 	const uint32_t extra = has_imm ? SHM_WORD : 0, size = record_size(extra, (uint32_t)len);
 	int answer;
-	uint8_t *at = inline_room(sq, len, size, &answer);
+	uint8_t *at;
 
+	if (!has_imm && box_takes(sq, len)) {
+		queue_mark_dirty(queue);
+		box_stage(sq, data, len);
+		count_add(&queue->stats.tx_messages, 1);
+		count_add(&queue->stats.tx_bytes, len);
+		return 1;
+	}
+	at = inline_room(sq, len, size, &answer);
 	if (unlikely(!at))
 		return answer;
 	queue_mark_dirty(queue);
@@ -570,7 +623,9 @@ fast_path void vbn__shm_flush(struct vbn_queue *queue)
 {
 	struct shm_queue *sq = shm_queue(queue);
 
-	if (likely(ring_unpublished(&sq->tx.ring)) && unlikely(!vbn__shm_publish(sq)))
+	if (sq->talk.staged)
+		publish_box(sq);
+	else if (likely(ring_unpublished(&sq->tx.ring)) && unlikely(!vbn__shm_publish(sq)))
 		return;
 	if (unlikely(sq->tx.put != sq->tx.head))
 		vbn__shm_tx_go_on(sq);
