@@ -10,7 +10,7 @@
 enum {
 	RING_PER_RECEIVE = 256, /* bytes of ring for each receive of the depth */
 	RING_DEFAULT_MAX = 256 << 10,
-	BOX_PATIENCE_NS = 130,
+	BOX_PATIENCE_NS = 100,
 	RING_SHARED = 64 << 10, /* of a queue that receives from an SRQ: they are many */
 };
 

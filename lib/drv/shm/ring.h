@@ -58,13 +58,14 @@ struct shm_head {
 	/* line 4, 5: of who has the turn */
 	struct shm_box {
 		uint64_t word;
-		uint8_t data[2 * CACHE_LINE - sizeof(uint64_t)];
+		uint8_t few[CACHE_LINE - sizeof(uint64_t)];
+		uint8_t many[CACHE_LINE];
 	} box __attribute__((__aligned__(4 * CACHE_LINE)));
 };
 static_assert(offsetof(struct shm_head, open) == CACHE_LINE && sizeof(struct shm_head) <= SHM_HEAD,
 	"what changes with each burst shares no line with what does not");
 
-enum { SHM_BOX_DATA = 2 * CACHE_LINE - sizeof(uint64_t) };
+enum { SHM_BOX_DATA = CACHE_LINE };
 
 static force_inline uint64_t box_word(uint16_t sequence, uint32_t len, uint64_t pos)
 {

@@ -176,7 +176,7 @@ static enum found take_box(struct shm_queue *sq, uint64_t word, struct vbn_event
 	buf = start_buf(sq);
 	if (!buf)
 		return FOUND_NOTHING;
-	copy_few(buf->data, sq->talk.box->data, len);
+	copy_few(buf->data, box_data(sq->talk.box, len), len);
 	box_taken(sq);
 	deliver(sq, buf, len, false, 0, VBN_OP_RECV, len, event);
 	return FOUND_MESSAGE;
