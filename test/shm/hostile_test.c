@@ -1,0 +1,246 @@
+/* hostile_test.c - a peer process that writes what it likes over every word that it shares, while this
+ * one works: each time the queue fails and says so, nothing outside of what is exported changes, and
+ * the next queue works
+ *
+ * SHM_SECONDS says for how long (2). Under AddressSanitizer nothing is read where it should not be.
+ */
+
+#include "two.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { GUARD = 4096 };
+
+/* ---- the liar ---- */
+
+static uint64_t any64(unsigned int *seed)
+{
+	return (uint64_t)rand_r(seed) << 40 ^ (uint64_t)rand_r(seed) << 20 ^ (uint64_t)rand_r(seed);
+}
+
+static uint64_t plausible(unsigned int *seed)
+{
+	static const uint32_t lengths[] = {0, 1, 8, 64, 100, 2048, 4096, 9000, 9001, 16383, 16384,
+		1 << 20, INT32_MAX, UINT32_MAX - 7, UINT32_MAX};
+	uint32_t len = lengths[(size_t)rand_r(seed) % ARRAY_SIZE(lengths)];
+	uint64_t header = record_header((enum shm_kind)(rand_r(seed) % (SHM_N_KINDS + 2)), len);
+
+	if (rand_r(seed) % 8 == 0)
+		header |= any64(seed) << 40;
+	return header;
+}
+
+static uint64_t *word_of(struct shm_segment *segment, uint64_t which)
+{
+	return (uint64_t *)(void *)(segment->base + which % (segment->size / 8) * 8);
+}
+
+static uint64_t lie(unsigned int *seed)
+{
+	switch (rand_r(seed) % 4) {
+	case 0: return any64(seed);
+	case 1: return (uint64_t)rand_r(seed) % 64;
+	case 2: return two.remote.addr + (uint64_t)rand_r(seed) % TWO_EXPORT;
+	default: return plausible(seed);
+	}
+}
+
+/* A moment of one way to lie. */
+static void lie_so(int how, unsigned int *seed)
+{
+	struct shm_queue *sq = shm_queue(two.queue);
+	struct ring_writer *w = &sq->tx.ring;
+
+	switch (how) {
+	case 0: /* anywhere */
+		for (int i = 0; i < 2000; i++)
+			store_once(word_of(i % 2 ? sq->out : sq->in, any64(seed)), lie(seed));
+		break;
+	case 1: /* records one behind the other */
+		for (int i = 0; i < 50; i++) {
+			const uint32_t size = record_size(40, (uint32_t)rand_r(seed) % 100);
+			uint64_t *at = ring_word(w->ring, w->mask, w->pos);
+
+			if (((uint32_t)w->pos & w->mask) + size > w->mask)
+				w->pos = 0;
+			for (uint32_t k = 1; k < 6; k++)
+				store_once(&at[k], lie(seed));
+			store_release(at, plausible(seed));
+			w->pos += size;
+		}
+		break;
+	case 2: /* what has been taken, and whether it is open */
+		for (int i = 0; i < 200; i++) {
+			store_once(&segment_head(sq->in)->taken, lie(seed));
+			store_once(&segment_head(sq->out)->taken, lie(seed));
+			if (i % 50 == 0)
+				store_once(&segment_head(sq->in)->open, (uint32_t)rand_r(seed));
+		}
+		break;
+	case 3: { /* one word that is now this, now that */
+		uint64_t *at = ring_word(w->ring, w->mask, w->begin);
+
+		for (int i = 0; i < 3000; i++)
+			store_once(at, record_header(SHM_SEND, i % 2 ? 8 : 16000));
+		break;
+	}
+	default: /* the box */
+		for (int i = 0; i < 500; i++)
+			store_once(&sq->talk.box->word,
+				box_word((uint16_t)(sq->talk.sequence + i % 3),
+					(uint32_t)rand_r(seed) % 300, lie(seed)));
+		break;
+	}
+}
+
+static int other_lies(void)
+{
+	unsigned int seed = (unsigned int)getpid();
+	struct two_word word;
+
+	two_is_other();
+	while (two_hear(&word) && word.word) {
+		two_connect();
+		for (int i = 0; i < 20; i++) {
+			for (int k = 0; k < 10; k++)
+				vbn_send_inline(two.queue, "some", 4);
+			vbn_flush(two.queue);
+			lie_so((int)(word.word % 5), &seed);
+		}
+		two_hear(&word); /* the other has done with it */
+		two_disconnect();
+		two_say(&word);
+	}
+	return 0;
+}
+
+/* ---- who works on ---- */
+
+static void fill_guards(uint8_t *memory)
+{
+	memset(memory, 0x5c, GUARD);
+	memset(memory + GUARD + TWO_EXPORT, 0x5c, GUARD);
+}
+
+static void check_guards(const uint8_t *memory)
+{
+	for (size_t i = 0; i < GUARD; i++)
+		if (memory[i] != 0x5c || memory[GUARD + TWO_EXPORT + i] != 0x5c)
+			unit_fail("byte %zu beside what is exported was written", i);
+}
+
+static void work(uint64_t number)
+{
+	struct vbn_buf *buf;
+	struct vbn_remote at = {two.remote.addr, two.remote.rkey};
+	int ret;
+
+	if (vbn_buf_alloc(two.pool, &buf, 1) != 1)
+		return;
+	buf->len = (uint32_t)(number * 97 % 3000);
+	if (number % 4 == 0)
+		vbn_buf_set_cookie(buf, &two);
+	if (number % 5 == 0)
+		ret = vbn_read_one(two.queue, buf, at);
+	else if (number % 7 == 0)
+		ret = vbn_write_one(two.queue, buf, at);
+	else
+		ret = vbn_send_one(two.queue, buf);
+	if (ret != 1)
+		vbn_buf_free(&buf, 1);
+	vbn_flush(two.queue);
+}
+
+/* How the queue came to its end: its status, or VBN_OK where it never did. */
+static enum vbn_status until_failed(uint64_t until)
+{
+	enum vbn_status status = VBN_OK;
+	uint64_t number = 0;
+
+	while (clock_ns() < until && status == VBN_OK) {
+		struct vbn_event events[16];
+		int n;
+
+		work(number++);
+		n = vbn_poll(two.worker, events, 16);
+		for (int i = 0; i < n; i++) {
+			if (events[i].op == VBN_OP_FAILED)
+				status = (enum vbn_status)events[i].status;
+			if (events[i].buf)
+				vbn_buf_free(&events[i].buf, 1);
+		}
+	}
+	return status;
+}
+
+static void test_liar(void **state)
+{
+	const char *asked = getenv("SHM_SECONDS");
+	const uint64_t end = clock_ns() + (asked ? strtoull(asked, NULL, 10) : 2) * SECOND_NS;
+	uint8_t *memory = malloc(2 * GUARD + TWO_EXPORT);
+	struct vbn_export_conf conf = {.addr = memory + GUARD,
+		.size = TWO_EXPORT,
+		.access = VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC};
+	uint64_t rounds, ends[32] = {0};
+
+	(void)state;
+	fill_guards(memory);
+	vbn_export_destroy(two.exported);
+	assert_int_equal(vbn_export_create(two.port, &conf, &two.exported), 0);
+	two_start("lies");
+	for (rounds = 1; clock_ns() < end; rounds++) {
+		struct two_word word = {.word = rounds};
+		struct vbn_event event;
+
+		two_say(&word);
+		two_connect();
+		ends[until_failed(clock_ns() + SECOND_NS / 20)]++;
+		two_say(&word);
+		while (vbn_poll(two.worker, &event, 1))
+			vbn_buf_free(&event.buf, event.buf != NULL);
+		two_disconnect();
+		assert_int_equal(vbn_pool_available(two.pool), TWO_BUFS);
+		check_guards(memory);
+		assert_true(two_hear(&word)); /* the liar is still there */
+	}
+	two_say(&(struct two_word){.word = 0});
+	assert_int_equal(two_wait(), 0);
+	printf("%llu liars:", (unsigned long long)rounds - 1);
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+		if (ends[i])
+			printf(" %llu %s;", (unsigned long long)ends[i],
+				i ? vbn_status_text((enum vbn_status)i) : "never found out");
+	printf("\n");
+	assert_true(ends[VBN_BAD_RESPONSE] > 0);
+	vbn_export_destroy(two.exported);
+	free(memory);
+	two.exported = NULL;
+}
+
+static int open_all(void **state)
+{
+	(void)state;
+	two_open();
+	return 0;
+}
+
+static int close_all(void **state)
+{
+	(void)state;
+	two_close();
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_liar, open_all, close_all),
+	};
+
+	(void)argv;
+	signal(SIGPIPE, SIG_IGN);
+	if (argc > 1)
+		return other_lies();
+	return cmocka_run_group_tests_name("hostile", tests, NULL, NULL);
+}
