@@ -466,6 +466,7 @@ static void test_what_there_is_not(void **state)
 {
 	struct vbn_queue_conf conf = duo_conf(VBN_UD, DUO_OWN);
 	struct vbn_port *port;
+	struct vbn_buf *buf;
 
 	(void)state;
 	unit_catch_log();
@@ -482,7 +483,9 @@ static void test_what_there_is_not(void **state)
 	assert_int_equal(vbn_port_open("shm:x:2", NULL, &port), -ENXIO);
 	conf = duo_conf(VBN_UC, DUO_OWN);
 	duo_connect(&conf);
-	assert_int_equal(vbn_read_one(duo.a, NULL, vbn_export_remote(duo.target, 0)), -EOPNOTSUPP);
+	buf = duo_buf(0, 8);
+	assert_int_equal(vbn_read_one(duo.a, buf, vbn_export_remote(duo.target, 0)), -EOPNOTSUPP);
+	vbn_buf_free(&buf, 1);
 	duo_stream(duo.a, duo.b, 100);
 }
 
@@ -692,7 +695,7 @@ static void test_lies_about_taken(void **state)
 		head = segment_head(shm_queue(duo.b)->in);
 		store_release(&head->taken, shm_queue(duo.a)->tx.ring.begin + lies[i]);
 		while (!duo.a->failed) {
-			if (vbn_send_inline(duo.a, &lies, 64) == 1)
+			if (vbn_send_inline(duo.a, unit_log, 64) == 1)
 				vbn_flush(duo.a);
 			store_release(&head->taken, shm_queue(duo.a)->tx.ring.begin + lies[i]);
 			duo_patience(start);
