@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """fast_path.py - what the data path's machine code must not contain: usage: fast_path.py libverbena.a
 
-Every function of the mlx5 driver's data path lies in the section .text.fast. In there: no locked or exchanging instruction, no full fence,
+Every function of the data path of the drivers mlx5 and shm lies in the section .text.fast. In there: no locked or exchanging instruction, no full fence,
 no serialising instruction, no system call, and no call to libibverbs, libmlx5, an allocator, a lock or a log. And so that none is
-forgotten: what such a function of the driver calls of the library lies there, too, or is marked cold (a failure, a NOP).
+forgotten: what such a function of these drivers calls of the library lies there, too, or is marked cold (a failure, a NOP).
 """
 import platform
 import re
@@ -12,7 +12,7 @@ import sys
 
 SECTION = ".text.fast"
 COLD = ".text.unlikely"
-DRIVER = "drv_mlx5_"  # what the names of its objects begin with
+DRIVERS = ("drv_mlx5_", "drv_shm_")  # what the names of their objects begin with
 # What a call may not reach. The verbs that are inline functions of verbs.h do not show here; test/apps makes those abort.
 CALLS = re.compile(r"^(ibv_|mlx5dv_|pthread_|malloc|calloc|realloc|free|mmap|syscall|.*printf|vbn__log|vbn__fail|f?puts|fwrite)")
 # sfence is a store fence for write-combining memory, and allowed.
@@ -64,7 +64,7 @@ def main():
             target = re.sub(r"[-+]0x[0-9a-f]+$", "", reloc[1])
             if CALLS.match(target):
                 faults.append(f"{function} refers to {target}")
-            if member.startswith(DRIVER):
+            if member.startswith(DRIVERS):
                 faults += strays(function, target, where)
         elif instruction := re.match(r"^\s+[0-9a-f]+:\s+(.+)$", line):
             text = instruction[1].strip()

@@ -43,18 +43,6 @@ static force_inline void box_stage(struct shm_queue *sq, const void *data, size_
 	tx->put = ++tx->head;
 }
 
-/* It goes by the ring after all. */
-static inline void box_to_ring(struct shm_queue *sq)
-{
-	struct ring_writer *w = &sq->tx.ring;
-	const uint32_t len = sq->talk.len, size = record_size(0, len);
-	uint8_t *at = ring_room(w, size); /* there is some: box_takes() */
-
-	sq->talk.staged = false;
-	copy_few(at + SHM_WORD, sq->talk.data, len);
-	ring_put(w, size, record_header(SHM_SEND, len));
-}
-
 /* Shows it to the peer, whose turn it then is. */
 static force_inline void box_send(struct shm_queue *sq)
 {

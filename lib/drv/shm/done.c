@@ -3,7 +3,7 @@
 #include "drv/shm/shm.h"
 
 /* Whether the operation is over; a write is when the peer has taken its last record. */
-static bool is_over(struct shm_queue *sq, const struct shm_wqe *wqe, bool *refreshed)
+static fast_path bool is_over(struct shm_queue *sq, const struct shm_wqe *wqe, bool *refreshed)
 {
 	struct ring_writer *w = &sq->tx.ring;
 
@@ -23,7 +23,7 @@ static bool is_over(struct shm_queue *sq, const struct shm_wqe *wqe, bool *refre
 	return (int64_t)(w->end - w->mask - 1 - wqe->end) >= 0;
 }
 
-void vbn__shm_follow(struct shm_queue *sq)
+fast_path void vbn__shm_follow(struct shm_queue *sq)
 {
 	struct shm_tx *tx = &sq->tx;
 	bool refreshed = false;
@@ -36,8 +36,8 @@ void vbn__shm_follow(struct shm_queue *sq)
 	}
 }
 
-static void event_fill(struct shm_queue *sq, const struct shm_wqe *wqe, enum vbn_status status,
-	struct vbn_event *event)
+static fast_path void event_fill(struct shm_queue *sq, const struct shm_wqe *wqe,
+	enum vbn_status status, struct vbn_event *event)
 {
 	struct vbn_buf *buf = wqe->buf;
 
@@ -52,7 +52,7 @@ static void event_fill(struct shm_queue *sq, const struct shm_wqe *wqe, enum vbn
 	buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
 }
 
-int vbn__shm_release(
+fast_path int vbn__shm_release(
 	struct shm_queue *sq, uint32_t end, enum vbn_status status, struct vbn_event *events, int n)
 {
 	struct shm_tx *tx = &sq->tx;
@@ -81,7 +81,7 @@ int vbn__shm_release(
 	return got;
 }
 
-uint32_t vbn__shm_outstanding(const struct vbn_queue *queue)
+fast_path uint32_t vbn__shm_outstanding(const struct vbn_queue *queue)
 {
 	const struct shm_tx *tx = &shm_queue(queue)->tx;
 
@@ -91,7 +91,8 @@ uint32_t vbn__shm_outstanding(const struct vbn_queue *queue)
 /* ---- answers ---- */
 
 /* Puts bytes into a chain, from `skip` on. */
-static void chain_fill(struct vbn_buf *buf, uint32_t skip, const uint8_t *from, uint32_t len)
+static fast_path void chain_fill(
+	struct vbn_buf *buf, uint32_t skip, const uint8_t *from, uint32_t len)
 {
 	while (len) {
 		const uint32_t here = buf->len > skip ? min(buf->len - skip, len) : 0;
@@ -106,7 +107,7 @@ static void chain_fill(struct vbn_buf *buf, uint32_t skip, const uint8_t *from, 
 }
 
 /* The oldest fetch without its whole answer; NULL: there is none. */
-static struct shm_wqe *oldest_fetch(struct shm_tx *tx)
+static fast_path struct shm_wqe *oldest_fetch(struct shm_tx *tx)
 {
 	if ((int32_t)(tx->fetch - tx->tail) < 0)
 		tx->fetch = tx->tail;
@@ -121,7 +122,7 @@ static struct shm_wqe *oldest_fetch(struct shm_tx *tx)
 	return NULL;
 }
 
-bool vbn__shm_answered(
+fast_path bool vbn__shm_answered(
 	struct shm_queue *sq, const struct shm_answer *answer, const uint8_t *data, uint32_t len)
 {
 	struct shm_tx *tx = &sq->tx;

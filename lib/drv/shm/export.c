@@ -23,7 +23,7 @@ struct shm_exports {
 	struct entry entries[];
 };
 
-uint8_t *vbn__shm_export_find(
+fast_path uint8_t *vbn__shm_export_find(
 	const struct shm_port *port, uint32_t rkey, uint64_t addr, uint64_t len, uint32_t access)
 {
 	const struct shm_exports *exports = rcu_read(&port->exports);

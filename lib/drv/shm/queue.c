@@ -259,7 +259,7 @@ bool vbn__shm_queue_quiet(const struct vbn_queue *queue)
 	return sq->failure.reported && sq->tx.tail == sq->tx.head && !sq->rx.own.n;
 }
 
-void vbn__shm_queue_news(struct vbn_queue *queue, uint32_t news)
+cold void vbn__shm_queue_news(struct vbn_queue *queue, uint32_t news)
 {
 	struct shm_queue *sq = shm_queue(queue);
 

@@ -22,14 +22,14 @@ static const uint8_t extra_of[SHM_N_KINDS] = {
 
 /* ---- bufs ---- */
 
-struct vbn_buf *vbn__shm_buf(struct shm_bufs *bufs)
+fast_path struct vbn_buf *vbn__shm_buf(struct shm_bufs *bufs)
 {
 	struct vbn_buf *buf = pool_pop(bufs->pool);
 
 	return buf || !bufs->n ? buf : bufs->stack[--bufs->n];
 }
 
-uint32_t vbn__shm_bufs_fill(struct shm_bufs *bufs)
+fast_path uint32_t vbn__shm_bufs_fill(struct shm_bufs *bufs)
 {
 	const uint32_t wanted = bufs->depth - bufs->n, n = pool_ready(bufs->pool, wanted);
 
@@ -55,7 +55,7 @@ struct record {
 };
 
 /* Takes the record at pos apart. False: it cannot be one. */
-static bool record_open(
+static fast_path bool record_open(
 	const struct shm_rx *rx, uint64_t pos, uint64_t header, struct record *record)
 {
 	const uint32_t at = (uint32_t)pos & rx->mask, left = rx->mask + 1 - at;
@@ -76,7 +76,7 @@ static bool record_open(
 	return record->size <= left;
 }
 
-static void deliver(struct shm_queue *sq, struct vbn_buf *buf, uint32_t len, bool has_imm,
+static fast_path void deliver(struct shm_queue *sq, struct vbn_buf *buf, uint32_t len, bool has_imm,
 	uint32_t imm, enum vbn_op op, uint32_t event_len, struct vbn_event *event)
 {
 	buf->len = len;
@@ -89,7 +89,7 @@ static void deliver(struct shm_queue *sq, struct vbn_buf *buf, uint32_t len, boo
 		.has_imm = has_imm};
 }
 
-static struct vbn_buf *start_buf(struct shm_queue *sq)
+static fast_path struct vbn_buf *start_buf(struct shm_queue *sq)
 {
 	struct shm_bufs *bufs = sq->rx.bufs;
 	struct vbn_buf *buf = vbn__shm_buf(bufs);
@@ -99,7 +99,7 @@ static struct vbn_buf *start_buf(struct shm_queue *sq)
 	return buf;
 }
 
-static enum found too_long(struct shm_queue *sq, uint32_t len)
+static cold enum found too_long(struct shm_queue *sq, uint32_t len)
 {
 	vbn__shm_fail(sq, VBN_LOCAL_LENGTH,
 		"a message of %u bytes for a receive of %u (%s): is the message longer than its receive? make rx_pool's data_size larger",
@@ -108,7 +108,7 @@ static enum found too_long(struct shm_queue *sq, uint32_t len)
 	return FOUND_NOTHING;
 }
 
-static enum found take_whole(
+static fast_path enum found take_whole(
 	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
 {
 	struct shm_imm imm = {0};
@@ -128,7 +128,7 @@ static enum found take_whole(
 }
 
 /* The next piece of a message: it follows the one before, and they are as long as was said. */
-static enum found take_part(
+static fast_path enum found take_part(
 	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
 {
 	struct shm_rx *rx = &sq->rx;
@@ -162,7 +162,7 @@ static enum found take_part(
 }
 
 /* The message in the box. */
-static enum found take_box(struct shm_queue *sq, uint64_t word, struct vbn_event *event)
+static fast_path enum found take_box(struct shm_queue *sq, uint64_t word, struct vbn_event *event)
 {
 	const uint32_t len = box_len(word);
 	struct vbn_buf *buf;
@@ -190,7 +190,7 @@ static force_inline uint64_t box_before(const struct shm_queue *sq, uint64_t pos
 	return word && box_is_next(word, pos) ? word : 0;
 }
 
-static enum found take_other(
+static fast_path enum found take_other(
 	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
 {
 	switch (vbn__shm_serve(sq, record->kind, record->extra, record->len, event)) {
@@ -210,7 +210,7 @@ static bool is_message(uint32_t kind)
 }
 
 /* The record at rx->pos, which moves behind it unless nothing came of it. */
-static enum found take_record(
+static fast_path enum found take_record(
 	struct shm_queue *sq, uint64_t header, bool messages, struct vbn_event *event)
 {
 	struct shm_rx *rx = &sq->rx;
@@ -253,7 +253,7 @@ static force_inline void tell_taken(struct shm_rx *rx, uint64_t pos)
 	store_release(&rx->head->taken, pos);
 }
 
-void vbn__shm_progress(struct shm_queue *sq)
+fast_path void vbn__shm_progress(struct shm_queue *sq)
 {
 	struct shm_rx *rx = &sq->rx;
 	struct vbn_event none;
@@ -271,7 +271,7 @@ void vbn__shm_progress(struct shm_queue *sq)
 }
 
 /* What is not a message in one record: 1, 0 where it is none, or -1 where nothing more can be had. */
-static noinline int take_rare(struct shm_queue *sq, uint64_t header, struct vbn_buf **buf,
+static noinline fast_path int take_rare(struct shm_queue *sq, uint64_t header, struct vbn_buf **buf,
 	struct vbn_event *event, uint32_t *bytes)
 {
 	struct vbn_event own;
@@ -379,7 +379,8 @@ static force_inline bool nothing_to_do(struct shm_queue *sq, bool *boxed)
 }
 
 /* Behind a take: own operations go on. How many events. */
-static noinline int go_on(struct shm_queue *sq, uint32_t open, struct vbn_event *events, int n)
+static noinline fast_path int go_on(
+	struct shm_queue *sq, uint32_t open, struct vbn_event *events, int n)
 {
 	struct vbn_queue *queue = &sq->queue;
 	struct shm_bufs *bufs = sq->rx.bufs;
@@ -489,7 +490,7 @@ static fast_path int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, i
 	return 0;
 }
 
-static int no_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+static fast_path int no_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
 	(void)queue, (void)bufs, (void)n;
 	return -EOPNOTSUPP;

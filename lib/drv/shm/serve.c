@@ -10,7 +10,7 @@ static struct shm_port *port_of(const struct shm_queue *sq)
 
 /* ---- the peer asks for what may not be ---- */
 
-static enum shm_served refuse(struct shm_queue *sq, uint32_t index, enum vbn_status status,
+static cold enum shm_served refuse(struct shm_queue *sq, uint32_t index, enum vbn_status status,
 	const char *what, uint32_t rkey)
 {
 	const uint32_t size = record_size(sizeof(struct shm_refused), 0);
@@ -31,7 +31,7 @@ static enum shm_served refuse(struct shm_queue *sq, uint32_t index, enum vbn_sta
 	return SERVED_FAULT;
 }
 
-static uint8_t *find(
+static fast_path uint8_t *find(
 	const struct shm_queue *sq, uint32_t rkey, uint64_t addr, uint64_t len, uint32_t access)
 {
 	if (!(sq->queue.conf.remote_access & access))
@@ -42,7 +42,8 @@ static uint8_t *find(
 /* ---- writes ---- */
 
 /* With immediate data it takes a receive, which must be there first. */
-static enum shm_served write_arrives(struct shm_queue *sq, uint32_t len, struct vbn_event *event)
+static fast_path enum shm_served write_arrives(
+	struct shm_queue *sq, uint32_t len, struct vbn_event *event)
 {
 	struct vbn_buf *buf = vbn__shm_buf(sq->rx.bufs);
 
@@ -57,7 +58,7 @@ static enum shm_served write_arrives(struct shm_queue *sq, uint32_t len, struct 
 	return SERVED_EVENT;
 }
 
-static enum shm_served serve_write(
+static fast_path enum shm_served serve_write(
 	struct shm_queue *sq, const uint8_t *at, uint32_t len, struct vbn_event *event)
 {
 	enum shm_served served = SERVED;
@@ -83,7 +84,8 @@ static enum shm_served serve_write(
 
 /* ---- reads and atomics ---- */
 
-static void pend(struct shm_queue *sq, const struct shm_fetch *fetch, bool is_value, uint64_t value)
+static fast_path void pend(
+	struct shm_queue *sq, const struct shm_fetch *fetch, bool is_value, uint64_t value)
 {
 	struct shm_rx *rx = &sq->rx;
 
@@ -97,7 +99,7 @@ static void pend(struct shm_queue *sq, const struct shm_fetch *fetch, bool is_va
 }
 
 /* Workers of this process may be at the same word. */
-static uint64_t carry_out(uint32_t kind, uint64_t *word, const struct shm_fetch *fetch)
+static cold uint64_t carry_out(uint32_t kind, uint64_t *word, const struct shm_fetch *fetch)
 {
 	uint64_t before = fetch->compare;
 
@@ -108,7 +110,7 @@ static uint64_t carry_out(uint32_t kind, uint64_t *word, const struct shm_fetch 
 	return before;
 }
 
-static enum shm_served serve_fetch(struct shm_queue *sq, uint32_t kind, const uint8_t *at)
+static fast_path enum shm_served serve_fetch(struct shm_queue *sq, uint32_t kind, const uint8_t *at)
 {
 	struct shm_rx *rx = &sq->rx;
 	struct shm_fetch fetch;
@@ -138,7 +140,7 @@ static enum shm_served serve_fetch(struct shm_queue *sq, uint32_t kind, const ui
 enum answered { ANSWERED, NO_ROOM, NOT_ALLOWED };
 
 /* The export may have gone since it was asked for. */
-static enum answered answer(struct shm_queue *sq, struct shm_pending *pending)
+static fast_path enum answered answer(struct shm_queue *sq, struct shm_pending *pending)
 {
 	do {
 		const uint32_t len = min(pending->len - pending->done, sq->tx.ring.piece);
@@ -162,7 +164,7 @@ static enum answered answer(struct shm_queue *sq, struct shm_pending *pending)
 	return ANSWERED;
 }
 
-void vbn__shm_serve_pending(struct shm_queue *sq)
+fast_path void vbn__shm_serve_pending(struct shm_queue *sq)
 {
 	struct shm_rx *rx = &sq->rx;
 	enum answered answered = ANSWERED;
@@ -181,7 +183,7 @@ void vbn__shm_serve_pending(struct shm_queue *sq)
 
 /* ---- answers of the peer ---- */
 
-static enum shm_served serve_refused(struct shm_queue *sq, const uint8_t *at)
+static fast_path enum shm_served serve_refused(struct shm_queue *sq, const uint8_t *at)
 {
 	const struct shm_tx *tx = &sq->tx;
 	struct shm_refused refused;
@@ -200,7 +202,7 @@ static enum shm_served serve_refused(struct shm_queue *sq, const uint8_t *at)
 	return SERVED_FAULT;
 }
 
-static enum shm_served serve_answer(struct shm_queue *sq, const uint8_t *at, uint32_t len)
+static fast_path enum shm_served serve_answer(struct shm_queue *sq, const uint8_t *at, uint32_t len)
 {
 	struct shm_answer answer;
 
@@ -208,8 +210,8 @@ static enum shm_served serve_answer(struct shm_queue *sq, const uint8_t *at, uin
 	return vbn__shm_answered(sq, &answer, at + sizeof(answer), len) ? SERVED : SERVED_FAULT;
 }
 
-enum shm_served vbn__shm_serve(struct shm_queue *sq, uint32_t kind, const uint8_t *at, uint32_t len,
-	struct vbn_event *event)
+fast_path enum shm_served vbn__shm_serve(struct shm_queue *sq, uint32_t kind, const uint8_t *at,
+	uint32_t len, struct vbn_event *event)
 {
 	switch (kind) {
 	case SHM_WRITE: return serve_write(sq, at, len, event);

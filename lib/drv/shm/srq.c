@@ -19,7 +19,7 @@ struct shm_bufs *vbn__shm_srq_bufs(struct vbn_srq *srq)
 	return &shm_srq(srq)->bufs;
 }
 
-int vbn__shm_srq_refill(struct shm_bufs *bufs, struct vbn_event *event, int n)
+fast_path int vbn__shm_srq_refill(struct shm_bufs *bufs, struct vbn_event *event, int n)
 {
 	struct vbn_srq *srq = bufs->srq;
 	const uint32_t missing = vbn__shm_bufs_fill(bufs);

@@ -26,6 +26,18 @@ static force_inline uint32_t slots_free(const struct shm_tx *tx)
 
 /* ---- room and publishing ---- */
 
+/* What was kept for the box goes by the ring after all. */
+static noinline fast_path void box_to_ring(struct shm_queue *sq)
+{
+	struct ring_writer *w = &sq->tx.ring;
+	const uint32_t len = sq->talk.len, size = record_size(0, len);
+	uint8_t *at = ring_room(w, size); /* there is some: box_takes() */
+
+	sq->talk.staged = false;
+	copy_few(at + SHM_WORD, sq->talk.data, len);
+	ring_put(w, size, record_header(SHM_SEND, len));
+}
+
 fast_path uint8_t *vbn__shm_room(struct shm_queue *sq, uint32_t size)
 {
 	struct ring_writer *w = &sq->tx.ring;
@@ -82,7 +94,8 @@ static force_inline void publish_box(struct shm_queue *sq)
 /* ---- operations that wait ---- */
 
 /* `len` bytes of a chain, from `skip` on. */
-static void chain_copy(uint8_t *to, const struct vbn_buf *buf, uint32_t skip, uint32_t len)
+static fast_path void chain_copy(
+	uint8_t *to, const struct vbn_buf *buf, uint32_t skip, uint32_t len)
 {
 	while (len) {
 		const uint32_t here = buf->len > skip ? min(buf->len - skip, len) : 0;
@@ -97,7 +110,7 @@ static void chain_copy(uint8_t *to, const struct vbn_buf *buf, uint32_t skip, ui
 }
 
 /* The peer's receives are shorter: its end is told, so that it fails, too. */
-static void too_long(struct shm_queue *sq, uint32_t index, uint32_t total)
+static cold void too_long(struct shm_queue *sq, uint32_t index, uint32_t total)
 {
 	const uint32_t size = record_size(sizeof(struct shm_part), 0);
 	uint8_t *at = vbn__shm_room(sq, size);
@@ -113,7 +126,7 @@ static void too_long(struct shm_queue *sq, uint32_t index, uint32_t total)
 }
 
 /* One record with up to a piece of the operation. False: there is no room. */
-static bool put_piece(struct shm_queue *sq, struct shm_wqe *wqe, enum shm_kind kind,
+static fast_path bool put_piece(struct shm_queue *sq, struct shm_wqe *wqe, enum shm_kind kind,
 	const void *extra, uint32_t extra_size, uint32_t len)
 {
 	const uint32_t size = record_size(extra_size, len);
@@ -129,7 +142,7 @@ static bool put_piece(struct shm_queue *sq, struct shm_wqe *wqe, enum shm_kind k
 	return true;
 }
 
-static bool put_send(struct shm_queue *sq, struct shm_wqe *wqe)
+static fast_path bool put_send(struct shm_queue *sq, struct shm_wqe *wqe)
 {
 	const struct shm_imm imm = {.imm = wqe->imm};
 
@@ -153,7 +166,7 @@ static bool put_send(struct shm_queue *sq, struct shm_wqe *wqe)
 	return true;
 }
 
-static bool put_write(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
+static fast_path bool put_write(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
 {
 	do {
 		const uint32_t len = min(wqe->len - wqe->done, sq->tx.ring.piece);
@@ -170,7 +183,7 @@ static bool put_write(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
 	return true;
 }
 
-static bool put_fetch(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
+static fast_path bool put_fetch(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
 {
 	const struct shm_fetch fetch = {.addr = wqe->addr,
 		.rkey = wqe->rkey,
@@ -188,7 +201,7 @@ static bool put_fetch(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
 }
 
 /* What is copied and has no event is the pool's again. */
-static void let_go(struct shm_wqe *wqe)
+static fast_path void let_go(struct shm_wqe *wqe)
 {
 	if (wqe->returns || !wqe->buf)
 		return;
@@ -198,7 +211,7 @@ static void let_go(struct shm_wqe *wqe)
 }
 
 /* Moves what waits into the ring, as far as there is room. */
-static void put_waiting(struct shm_queue *sq)
+static fast_path void put_waiting(struct shm_queue *sq)
 {
 	struct shm_tx *tx = &sq->tx;
 
@@ -221,7 +234,7 @@ static void put_waiting(struct shm_queue *sq)
 	}
 }
 
-void vbn__shm_tx_go_on(struct shm_queue *sq)
+fast_path void vbn__shm_tx_go_on(struct shm_queue *sq)
 {
 	struct shm_tx *tx = &sq->tx;
 
@@ -235,7 +248,7 @@ void vbn__shm_tx_go_on(struct shm_queue *sq)
 /* ---- stage: what waits or comes back ---- */
 
 /* Segments that are not empty; -EINVAL: too many. */
-static int check_chain(const struct shm_queue *sq, const struct vbn_buf *buf)
+static fast_path int check_chain(const struct shm_queue *sq, const struct vbn_buf *buf)
 {
 	uint32_t n = 0;
 
@@ -247,7 +260,7 @@ static int check_chain(const struct shm_queue *sq, const struct vbn_buf *buf)
 }
 
 /* A slot for one more. False: there is none, or the queue has failed meanwhile. */
-static bool reserve(struct shm_queue *sq)
+static fast_path bool reserve(struct shm_queue *sq)
 {
 	if (likely(slots_free(&sq->tx)))
 		return true;
@@ -257,7 +270,7 @@ static bool reserve(struct shm_queue *sq)
 	return slots_free(&sq->tx) && !sq->queue.failed;
 }
 
-static struct shm_wqe *begin_wqe(
+static fast_path struct shm_wqe *begin_wqe(
 	struct shm_queue *sq, const struct operation *operation, int i, struct vbn_buf *buf)
 {
 	struct shm_tx *tx = &sq->tx;
@@ -283,7 +296,7 @@ static struct shm_wqe *begin_wqe(
 	return wqe;
 }
 
-static void end_stage(struct shm_queue *sq, uint64_t bytes)
+static fast_path void end_stage(struct shm_queue *sq, uint64_t bytes)
 {
 	sq->tx.head++;
 	count_add(&sq->queue.stats.tx_messages, 1);
@@ -291,7 +304,7 @@ static void end_stage(struct shm_queue *sq, uint64_t bytes)
 }
 
 /* 1, 0 where there is no slot for it, or why it cannot be sent. */
-static int stage_any(
+static fast_path int stage_any(
 	struct shm_queue *sq, struct vbn_buf *buf, const struct operation *operation, int i)
 {
 	const uint64_t total = vbn_buf_total(buf);
@@ -396,7 +409,7 @@ static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, co
 }
 
 /* No plain one in front, or no room that is known of. */
-static noinline int send_other(
+static noinline fast_path int send_other(
 	struct shm_queue *sq, struct vbn_buf *buf, const struct operation *operation, int i)
 {
 	struct shm_tx *tx = &sq->tx;
@@ -456,7 +469,7 @@ static fast_path int send_imm_bufs(
 
 /* ---- stage: one-sided ---- */
 
-static int stage_all(
+static fast_path int stage_all(
 	struct vbn_queue *queue, struct vbn_buf **bufs, int n, const struct operation *operation)
 {
 	struct shm_queue *sq = shm_queue(queue);
@@ -477,14 +490,14 @@ static int stage_all(
 	return n;
 }
 
-static int write_bufs(
+static fast_path int write_bufs(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
 	return stage_all(queue, bufs, n,
 		&(struct operation){.kind = SHM_WRITE, .op = VBN_OP_WRITE, .remotes = remotes});
 }
 
-static int write_imm_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int write_imm_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const uint32_t *imms, int n)
 {
 	return stage_all(queue, bufs, n,
@@ -492,14 +505,14 @@ static int write_imm_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
 			.kind = SHM_WRITE, .op = VBN_OP_WRITE, .remotes = remotes, .imms = imms});
 }
 
-static int read_bufs(
+static fast_path int read_bufs(
 	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
 {
 	return stage_all(queue, bufs, n,
 		&(struct operation){.kind = SHM_READ, .op = VBN_OP_READ, .remotes = remotes});
 }
 
-static int fetch_add_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int fetch_add_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
 {
 	return stage_all(queue, bufs, n,
@@ -509,7 +522,7 @@ static int fetch_add_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
 			.atomics = atomics});
 }
 
-static int cmp_swap_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
+static fast_path int cmp_swap_bufs(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
 {
 	return stage_all(queue, bufs, n,
@@ -587,7 +600,7 @@ static fast_path int send_bytes_imm(
 	return send_copy(queue, data, len, imm, true);
 }
 
-static int write_bytes(
+static fast_path int write_bytes(
 	struct vbn_queue *queue, const void *data, size_t len, const struct vbn_remote *remote)
 {
 	struct shm_queue *sq = shm_queue(queue);
