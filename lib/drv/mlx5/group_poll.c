@@ -255,7 +255,9 @@ static cold int serve_backlog(struct mlx5_group *group, struct vbn_event *events
 		struct mlx5_queue *mq = group->backlog;
 		bool more;
 
-		if (mq->queue.failed) {
+		if (mq->queue.away) {
+			more = false; /* it has nothing to give, or comes here again when it is back */
+		} else if (mq->queue.failed) {
 			got += vbn__failed_events(mq, events + got, n - got);
 			more = vbn__failed_has_more(mq);
 		} else {
