@@ -9,7 +9,7 @@
 
 static const struct option options[] = {
 	{"device", "NAME", VALUE_TEXT, VALUE(device), 0, 0, NULL,
-		"an RDMA device, as mlx5_0, or vhca, an emulated one\n(the best real port there is, else vhca)"},
+		"an RDMA device, as mlx5_0; vhca, an emulated one; or\nshm, memory of this host (the best real port there is,\nelse vhca)"},
 	{"cores", "LIST", VALUE_TEXT, VALUE(cores), 0, 0, NULL,
 		"as 0,2-3; one worker each, in pairs: the first sends\nto the second (two near the device; one where this\nprocess may use no more than two)"},
 	{"connection", "TYPE", VALUE_WORD, VALUE(connection), 0, 0, CONNECTION_WORDS,

@@ -1,7 +1,10 @@
-/* verbena/port.h - a port: one opened RDMA device port
+/* verbena/port.h - a port: one opened RDMA device port, or this host's shared memory
  *
  * Names: "mlx5_0" is an RDMA device, by the best driver that has it; "mlx5:mlx5_0" insists on a
- * driver. A device with several ports takes ":2" behind its name.
+ * driver. A device with several ports takes ":2" behind its name. "shm", or "shm:NAME", is this host:
+ * queues between workers of this process, and of others of the same user that have opened the same
+ * name, over shared memory; RC and UC. There a write, a read or an atomic is carried out when the owner
+ * of the memory polls the queue, and a send is done when it is in the peer's ring.
  */
 #ifndef VERBENA_PORT_H
 #define VERBENA_PORT_H
@@ -31,7 +34,7 @@ enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND, VBN_LI
 
 struct vbn_port_info {
 	char name[64];   /* as a user would name it: "mlx5_0" */
-	char driver[16]; /* "mlx5", or "verbs" for any other RDMA device */
+	char driver[16]; /* "mlx5", "verbs" for any other RDMA device, "shm" */
 	int node;        /* NUMA node; -1 where the machine does not say */
 	int port;        /* number on its device, from 1 */
 	bool up;
