@@ -60,6 +60,8 @@ struct cpus {
 
 /* "0-3,8", with flags before it as isolcpus= has them. False: it is none. */
 bool cpus_parse(struct cpus *cpus, const char *text);
+/* "ff", "00000001,00000000": a bit for each CPU. */
+bool cpus_parse_mask(struct cpus *cpus, const char *text);
 const char *cpus_text(const struct cpus *cpus, char *text, size_t size);
 bool cpus_has(const struct cpus *cpus, int cpu);
 void cpus_add(struct cpus *cpus, int cpu);

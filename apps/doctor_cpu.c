@@ -212,6 +212,7 @@ static void check_siblings(const struct machine *machine, struct finding *findin
 	struct cpus cores = machine_worker_cores(machine), shared = {0};
 	char text[256];
 	int64_t active;
+	bool told;
 
 	for (int cpu = cpus_next(&cores, 0); cpu >= 0; cpu = cpus_next(&cores, cpu + 1)) {
 		struct cpus siblings = machine_siblings(machine, cpu);
@@ -224,13 +225,18 @@ static void check_siblings(const struct machine *machine, struct finding *findin
 	fix(finding, "shell", "echo off > /sys/devices/system/cpu/smt/control");
 	fix(finding, "boot", "nosmt");
 	fix(finding, "container", "on its host, as above");
+	if (root_number(&machine->root, &active, "sys/devices/system/cpu/smt/active"))
+		active = -1;
+	told = root_has(&machine->root,
+		"sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpus_next(&cores, 0));
 	if (!cpus_count(&machine->online))
 		skipped(finding, "/sys/devices/system/cpu/online is not there");
-	else if (!cpus_count(&shared))
-		found(finding, FINDING_OK, "each core has one thread");
-	else if (!root_number(&machine->root, &active, "sys/devices/system/cpu/smt/active") &&
-		!active)
+	else if (!active)
 		found(finding, FINDING_OK, "off");
+	else if (!told && active > 0)
+		found(finding, FINDING_WARN, "on");
+	else if (!cpus_count(&shared))
+		found(finding, FINDING_OK, "workers' cores have one thread each");
 	else
 		found(finding, FINDING_WARN, "cores %s have a sibling each",
 			cpus_text(&shared, text, sizeof(text)));
@@ -244,17 +250,24 @@ struct interrupts {
 	char first[32];
 };
 
+/* Where it goes, else where it may go: as a list, else as a mask. */
+static bool read_affinity(const struct root *root, const char *irq, struct cpus *cpus)
+{
+	char text[4096];
+
+	if (!root_line(root, text, sizeof(text), "proc/irq/%s/effective_affinity_list", irq) ||
+		!root_line(root, text, sizeof(text), "proc/irq/%s/smp_affinity_list", irq))
+		return cpus_parse(cpus, text);
+	return !root_line(root, text, sizeof(text), "proc/irq/%s/smp_affinity", irq) &&
+		cpus_parse_mask(cpus, text);
+}
+
 static int look_at_interrupt(const struct root *root, const char *name, void *arg)
 {
 	struct interrupts *interrupts = arg;
-	char text[4096];
 	struct cpus cpus;
 
-	if (!isdigit((unsigned char)*name) ||
-		(root_line(root, text, sizeof(text), "proc/irq/%s/effective_affinity_list", name) &&
-			root_line(
-				root, text, sizeof(text), "proc/irq/%s/smp_affinity_list", name)) ||
-		!cpus_parse(&cpus, text))
+	if (!isdigit((unsigned char)*name) || !read_affinity(root, name, &cpus))
 		return 0;
 	interrupts->n++;
 	cpus = cpus_and(&cpus, &interrupts->machine->isolated);

@@ -86,6 +86,26 @@ bool cpus_parse(struct cpus *cpus, const char *text)
 	return true;
 }
 
+bool cpus_parse_mask(struct cpus *cpus, const char *text)
+{
+	int cpu = 0;
+
+	*cpus = (struct cpus){0};
+	for (size_t n = strcspn(text, " \n"); n--;) {
+		int digit = (unsigned char)text[n];
+
+		if (digit == ',')
+			continue;
+		if (!isxdigit(digit))
+			return false;
+		digit = isdigit(digit) ? digit - '0' : tolower(digit) - 'a' + 10;
+		for (int bit = 0; bit < 4; bit++, cpu++)
+			if (digit >> bit & 1)
+				cpus_add(cpus, cpu);
+	}
+	return cpu > 0;
+}
+
 const char *cpus_text(const struct cpus *cpus, char *text, size_t size)
 {
 	size_t used = 0;

@@ -25,10 +25,11 @@ static int add_nic(const struct root *root, const char *name, void *arg)
 	root_link_name(root, nic->bdf, sizeof(nic->bdf), "sys/class/infiniband/%s/device", name);
 	if (!root_line(root, text, sizeof(text), "sys/class/infiniband/%s/ports/1/state", name))
 		nic->up = strstr(text, "ACTIVE") != NULL;
-	if (!root_line(
-		    root, text, sizeof(text), "sys/class/infiniband/%s/ports/1/link_layer", name))
-		nic->ethernet = !strcmp(text, "Ethernet");
 	read_netdev(root, nic);
+	if (root_line(root, text, sizeof(text), "sys/class/infiniband/%s/ports/1/link_layer", name))
+		nic->ethernet = *nic->netdev != 0;
+	else
+		nic->ethernet = !strcmp(text, "Ethernet");
 	return 0;
 }
 
@@ -91,6 +92,22 @@ static const char *field_of(const char *text, const char *name)
 	return NULL;
 }
 
+static int add_cpu(const struct root *root, const char *name, void *arg)
+{
+	(void)root;
+	if (!strncmp(name, "cpu", 3) && isdigit((unsigned char)name[3]))
+		cpus_add(arg, atoi(name + 3));
+	return 0;
+}
+
+static void read_online(struct machine *machine)
+{
+	static const char dir[] = "sys/devices/system/cpu";
+
+	if (!read_cpus(&machine->root, &machine->online, "sys/devices/system/cpu/online"))
+		root_each(&machine->root, dir, add_cpu, &machine->online);
+}
+
 static void read_allowed(struct machine *machine)
 {
 	char text[8192];
@@ -122,7 +139,7 @@ void machine_read(struct machine *machine)
 
 	if (root_bytes(root, machine->cmdline, sizeof(machine->cmdline), "proc/cmdline") < 0)
 		machine->cmdline[0] = 0;
-	read_cpus(root, &machine->online, "sys/devices/system/cpu/online");
+	read_online(machine);
 	read_allowed(machine);
 	read_isolated(machine);
 	root_each(root, "sys/devices/system/node", add_node, machine);

@@ -74,12 +74,25 @@ struct huge {
 	int64_t total, free;
 };
 
+/* Where the kernel has no nodes: of the machine. */
+static int read_all_huge(const struct root *root, const char *size, struct huge *huge)
+{
+	int err = root_number(
+		root, &huge->total, "sys/kernel/mm/hugepages/hugepages-%s/nr_hugepages", size);
+
+	return err ? err
+		   : root_number(root, &huge->free,
+			     "sys/kernel/mm/hugepages/hugepages-%s/free_hugepages", size);
+}
+
 static int read_huge(const struct machine *machine, int node, const char *size, struct huge *huge)
 {
 	const struct root *root = &machine->root;
 	int err = root_number(root, &huge->total,
 		"sys/devices/system/node/node%d/hugepages/hugepages-%s/nr_hugepages", node, size);
 
+	if (err == -ENOENT)
+		return read_all_huge(root, size, huge);
 	return err ? err
 		   : root_number(root, &huge->free,
 			     "sys/devices/system/node/node%d/hugepages/hugepages-%s/free_hugepages",
@@ -90,8 +103,12 @@ static int read_huge(const struct machine *machine, int node, const char *size, 
 static void list_huge(const struct machine *machine, const char *size, char *text, size_t room)
 {
 	size_t used = 0;
+	struct huge all;
 
 	*text = 0;
+	if (!machine->n_nodes && !read_all_huge(&machine->root, size, &all))
+		snprintf(
+			text, room, "%lld of %lld free", (long long)all.free, (long long)all.total);
 	for (int i = 0; i < machine->n_nodes && used < room; i++) {
 		struct huge huge;
 

@@ -69,6 +69,19 @@ static void check_nic(const struct machine *machine, struct finding *finding)
 
 /* ---- modules and device files ---- */
 
+/* In sysfs, else in the list of those that were loaded. */
+static bool has_module(const struct machine *machine, const char *name)
+{
+	char text[65536], line[64];
+
+	if (root_has(&machine->root, "sys/module"))
+		return root_has(&machine->root, "sys/module/%s", name);
+	if (root_bytes(&machine->root, text, sizeof(text), "proc/modules") < 0)
+		return false;
+	snprintf(line, sizeof(line), "\n%s ", name);
+	return !strncmp(text, line + 1, strlen(line + 1)) || strstr(text, line);
+}
+
 static void check_modules(const struct machine *machine, struct finding *finding)
 {
 	static const char *const modules[] = {"mlx5_core", "mlx5_ib", "ib_uverbs"};
@@ -82,7 +95,7 @@ static void check_modules(const struct machine *machine, struct finding *finding
 	for (int i = 0; i < machine->n_nics; i++)
 		mlx5 |= !strncmp(machine->nics[i].name, "mlx5", 4);
 	for (size_t i = 0; i < ARRAY_SIZE(modules); i++)
-		if ((mlx5 || i == 2) && !root_has(&machine->root, "sys/module/%s", modules[i]))
+		if ((mlx5 || i == 2) && !has_module(machine, modules[i]))
 			used += (size_t)snprintf(missing + used, sizeof(missing) - used, "%s%s",
 				used ? " " : "", modules[i]);
 	wanted(finding, "%sib_uverbs", mlx5 ? "mlx5_core, mlx5_ib, " : "");
@@ -93,7 +106,8 @@ static void check_modules(const struct machine *machine, struct finding *finding
 	fix(finding, "container", "on its host, as above");
 	if (machine->root.real && vhca_is_loaded())
 		skipped(finding, "an emulated device has none");
-	else if (!root_has(&machine->root, "sys/module"))
+	else if (!root_has(&machine->root, "sys/module") &&
+		!root_has(&machine->root, "proc/modules"))
 		skipped(finding, "/sys/module is not there");
 	else if (!mlx5 && !machine->n_nics)
 		skipped(finding, "there is no RDMA device to drive");
@@ -152,13 +166,19 @@ static void check_files(const struct machine *machine, struct finding *finding)
 	struct files files = {.machine = machine};
 
 	root_each(&machine->root, "sys/class/infiniband_verbs", look_at_file, &files);
+	if (!files.n)
+		root_each(&machine->root, "dev/infiniband", look_at_file, &files);
 	wanted(finding, "/dev/infiniband/uverbs*, which this user may read and write");
 	fix(finding, "shell",
 		"echo 'KERNEL==\"uverbs*\", MODE=\"0666\"' > /etc/udev/rules.d/90-verbena.rules && udevadm control --reload && udevadm trigger -s infiniband_verbs");
 	fix(finding, "systemd",
 		"DeviceAllow=char-infiniband_verbs rw of the unit, and no PrivateDevices=");
 	fix(finding, "container", "docker run --device=/dev/infiniband ...");
-	if (!files.n)
+	if (!files.n && machine->n_nics)
+		found(finding, FINDING_FAIL,
+			"%s has none: ib_uverbs is not loaded, or they are kept from this container",
+			machine->nics[0].name);
+	else if (!files.n)
 		skipped(finding, "there is no RDMA device");
 	else if (files.missing)
 		found(finding, FINDING_FAIL, "/dev/infiniband/%s does not exist", files.bad);

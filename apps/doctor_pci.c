@@ -185,7 +185,7 @@ static void check_iommu(const struct machine *machine, struct finding *finding)
 		found(finding, verdict.status, "%s", verdict.text);
 	else if (*iommu_words(machine, value))
 		found(finding, FINDING_OK, "iommu=%s", value);
-	else if (there)
+	else if (there || (machine_boot_word(machine, "intel_iommu", value) && strstr(value, "on")))
 		found(finding, FINDING_WARN,
 			"one is on, and iommu=pt is not on the kernel's command line");
 	else if (root_has(&machine->root, "sys/class"))

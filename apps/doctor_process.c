@@ -109,13 +109,27 @@ static void check_quota(const struct machine *machine, struct finding *finding)
 		skipped(finding, "no control group that this process is in tells");
 }
 
+/* The kernel tells this by the affinity, too; another machine's tree may have the group alone. */
+static void read_cpuset(const struct root *root, const char *group, void *arg)
+{
+	struct cpus *allowed = arg, cpus;
+	char text[4096];
+
+	if (!root_line(root, text, sizeof(text), "%s/cpuset.cpus.effective", group) &&
+		cpus_parse(&cpus, text) && cpus_count(&cpus))
+		*allowed = cpus_count(allowed) ? cpus_and(allowed, &cpus) : cpus;
+}
+
 static void check_cpuset(const struct machine *machine, struct finding *finding)
 {
-	struct cpus inside = cpus_and(&machine->allowed, &machine->isolated);
-	int n = cpus_count(&machine->allowed);
+	struct cpus allowed = machine->allowed, inside;
 	char text[256], isolated[256];
+	int n;
 
-	cpus_text(&machine->allowed, text, sizeof(text));
+	each_group(machine, "sys/fs/cgroup", NULL, read_cpuset, &allowed);
+	inside = cpus_and(&allowed, &machine->isolated);
+	n = cpus_count(&allowed);
+	cpus_text(&allowed, text, sizeof(text));
 	wanted(finding, "at least %d, among them the isolated ones", LEAST_CORES);
 	fix(finding, "shell", "taskset -c %s verbena ...",
 		cpus_text(&machine->online, isolated, sizeof(isolated)));

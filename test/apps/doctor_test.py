@@ -150,6 +150,18 @@ FAULTS = [
         "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us": "100000"}),
     ("cpuset", "warn", {"proc/self/status": "CapEff:\t0000000000003000\nCpus_allowed_list:\t6-7\n"}),
     ("hugepages-limit", "warn", {"sys/fs/cgroup/system.slice/verbena.service/hugetlb.2MB.max": "0"}),
+    # The same where a tree has less to go by.
+    ("kernel-modules", "warn", without("sys/module") | {"proc/modules": "mlx5_core 1 0 - Live 0x0\nib_uverbs 1 0 - Live 0x0"}),
+    ("device-files", "fail", without("sys/class/infiniband_verbs", "dev/infiniband")),
+    ("mtu", "warn", without(f"{PORT}/link_layer") | {"sys/class/net/ens1f0/mtu": "1500"}),
+    ("iommu", "warn", without("sys/class/iommu", f"{FUNCTION}/iommu_group") | {
+        "proc/cmdline": GOOD["proc/cmdline"].replace("iommu=pt", "intel_iommu=on")}),
+    ("hugepages-2M", "warn", without(f"{NODE}/node0/hugepages", f"{NODE}/node1/hugepages") | {
+        "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "0", "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages": "0"}),
+    ("governor", "warn", without(f"{CPU}/online", "proc/self/status") | {f"{CPU}/cpu6/cpufreq/scaling_governor": "ondemand"}),
+    ("smt-siblings", "warn", without(*(f"{CPU}/cpu{i}/topology" for i in range(8))) | {f"{CPU}/smt/active": "1"}),
+    ("irq-affinity", "warn", without("proc/irq") | {"proc/irq/7/smp_affinity": "00000000,000000ff"}),
+    ("cpuset", "warn", {"sys/fs/cgroup/system.slice/cpuset.cpus.effective": "6-7"}),
     ("capabilities", "warn", {"proc/self/status": "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-7\n"}),
 ]
 
