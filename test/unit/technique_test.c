@@ -299,6 +299,8 @@ static void test_what_the_device_has_not(void **state)
 	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
 
 	(void)state;
+	if (!duo_is_emulated())
+		unit_skip("technique_limits", "what a device has not is known of the emulated one");
 	conf.pace_kbit = 1000000;
 	expect_refused(&conf, -ENOTSUP, "has no packet pacing");
 	conf = duo_conf(VBN_RC, DUO_OWN);
