@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 import subprocess
+import time
 from html.parser import HTMLParser
 
 from command import (CANNOT, DONE, LOST, SLOWER, USAGE, VERBENA, WORKER_KEYS, CommandTest, main, run, strict_json, tempfile,
@@ -180,10 +181,11 @@ class Result(CommandTest):
 
     def test_first_message_of_each(self):
         """A sweep's later runs counted the time to their first message from the start of the command."""
+        began = time.monotonic()
         answer, result = measure("--device", "vhca", "--size", "64-512", "--duration", "200ms")
+        took = time.monotonic() - began
         self.status(answer, DONE)
-        runs = result["runs"]
-        self.assertLess(runs[3]["first_message_seconds"], sum(run["seconds"] for run in runs[:3]), answer)
+        self.assertLess(sum(run["first_message_seconds"] for run in result["runs"]), took, answer)
 
     def test_sweep_of_too_large(self):
         """Given a size that the port has not, a sweep does not begin."""
@@ -197,7 +199,7 @@ class Result(CommandTest):
         answer, result = measure("--device", "vhca", "--rate", "1", "--iters", "1")
         self.nothing_wrong(answer, result)
         answer, result = measure("--device", "vhca", "--rate", "1", "--duration", "300ms", "--warmup", "0")
-        self.assertEqual(result["received"], 1, answer)
+        self.assertGreaterEqual(result["received"], 1, answer)
 
     def test_rate(self):
         answer, result = measure("--device", "vhca", "--rate", "20k", "--duration", "1", "--verify")
