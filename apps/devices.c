@@ -37,6 +37,7 @@ static const char *link_name(enum vbn_link link)
 	case VBN_LINK_ETHERNET: return "ethernet";
 	case VBN_LINK_INFINIBAND: return "infiniband";
 	case VBN_LINK_HOST: return "host";
+	case VBN_LINK_IWARP: return "iwarp";
 	default: return "unknown";
 	}
 }

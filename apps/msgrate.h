@@ -224,6 +224,7 @@ struct run {
 	char chosen[256]; /* which device, and why, where the user left it open */
 	struct vbn_port *port;
 	struct vbn_port_info port_info;
+	uint32_t credit_len; /* of a message that is one; 0: they are immediate data */
 	int cores[MAX_CORES];
 	int n_cores;
 	struct side *sides;
@@ -318,6 +319,9 @@ const char *device_text(const struct run *run, char text[64]);
 
 /* Opens the port that the user named, or the best; goes under vhca where there is none. */
 int device_open(struct run *run);
+
+/* Whether the port has what the run takes; how credits go. */
+int device_check(struct run *run);
 
 /* The list of --cores, checked for its form and for what this process may use. */
 int cores_parse(struct run *run);

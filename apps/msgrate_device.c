@@ -146,6 +146,42 @@ static int choose(struct run *run, char *name, size_t size)
 	return status;
 }
 
+static bool port_can(const struct run *run, const char *word)
+{
+	char words[sizeof(run->port_info.capabilities) + 2], wanted[32];
+
+	snprintf(words, sizeof(words), " %s ", run->port_info.capabilities);
+	snprintf(wanted, sizeof(wanted), " %s ", word);
+	return strstr(words, wanted);
+}
+
+int device_check(struct run *run)
+{
+	static const char *const transports[] = {"rc", "uc", "ud"};
+	const enum msg_op op = (enum msg_op)run->conf.op;
+	const char *const connection = transports[run->conf.connection];
+	const struct {
+		bool wanted;
+		const char *word, *text;
+	} needs[] = {
+		{true, connection, connection},
+		{op_has_imm(op), "imm", "immediate data"},
+		{op_is_atomic(op), "atomic", "atomics"},
+		{op == OP_READ, "read", "reads"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(needs); i++)
+		if (needs[i].wanted && !port_can(run, needs[i].word))
+			return cannot(
+				"port %s%s has no %s, but %s: give another --op or --connection, or another --device",
+				run->port_info.name,
+				run->port_info.link == VBN_LINK_IWARP ? ", an iWARP one," : "",
+				needs[i].text, run->port_info.capabilities);
+	if (!port_can(run, "imm"))
+		run->credit_len = run->conf.size == 4 ? 8 : 4;
+	return 0;
+}
+
 int device_open(struct run *run)
 {
 	const struct msgrate_options *conf = &run->conf;

@@ -1,9 +1,11 @@
 /* msgrate_end.c - an end: its queue, what it exports to its peer, the last look at it */
 #include "msgrate.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
-#define MIN_DEPTH 16 /* of the ring that a one-way end does not use, or uses for credits */
+#define ON_ITS_WAY (5 * SECOND)
+#define MIN_DEPTH  16 /* of the ring that a one-way end does not use, or uses for credits */
 
 /* ---- shapes ---- */
 
@@ -209,22 +211,44 @@ void end_note(struct end *end)
 	};
 }
 
+static bool slot_holds(const struct end *end, const uint8_t *slot, uint64_t message)
+{
+	uint64_t sequence;
+
+	return pattern_check(
+		       slot, (size_t)end->side->run->conf.size, end->peer_stream, &sequence) &&
+		sequence == message;
+}
+
+/* Over iWARP a write that has completed may still be on its way. */
+static bool slot_comes_to_hold(const struct end *end, const uint8_t *slot, uint64_t message)
+{
+	const uint64_t start = now_ns();
+
+	while (!slot_holds(end, slot, message)) {
+		if (now_ns() - start > ON_ITS_WAY)
+			return false;
+		sched_yield();
+	}
+	return true;
+}
+
 /* Each slot must hold the last message that went there. Those that writes which never completed may
  * have changed are left out; these are counted as lost. */
 static void scan_slots(struct end *end)
 {
 	const struct run *run = end->side->run;
-	size_t size = (size_t)run->conf.size;
+	const bool iwarp = run->port_info.link == VBN_LINK_IWARP;
 	uint64_t sent = end->peer_tally.sent, n = n_slots(run);
+	size_t size = slot_size((size_t)run->conf.size);
 	const uint8_t *base = vbn_export_addr(end->slots);
 
 	for (uint64_t i = sent > n ? sent - n : 0; i < end->peer_tally.completed; i++) {
-		uint64_t sequence;
+		const uint8_t *slot = base + i % n * size;
+		bool waits = iwarp && !end->tally.corrupt;
 
-		if (!pattern_check(
-			    base + i % n * slot_size(size), size, end->peer_stream, &sequence) ||
-			sequence != i)
-			end->tally.corrupt++;
+		end->tally.corrupt +=
+			!(waits ? slot_comes_to_hold(end, slot, i) : slot_holds(end, slot, i));
 	}
 }
 

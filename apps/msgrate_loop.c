@@ -96,7 +96,8 @@ static force_inline void count_first(struct side *side)
 }
 
 /* Between processes: an empty message with immediate data of this bit and, below it, how many have
- * been received. */
+ * been received. Where the port has no immediate data a message has that word, and is of a length
+ * that no other has. */
 #define CREDIT      0x80000000u
 #define CREDIT_MASK 0x7fffffffu
 
@@ -109,18 +110,42 @@ static void take_credit(struct end *end, uint32_t imm)
 		store_once(&end->peer_received, end->peer_received + more);
 }
 
+static uint32_t credit_of(const struct run *run, const struct vbn_buf *buf)
+{
+	uint32_t word = buf->mark;
+
+	if (run->credit_len && buf->len == run->credit_len)
+		memcpy(&word, buf->data, sizeof(word));
+	return word;
+}
+
+static bool is_credit(const struct run *run, const struct vbn_event *event)
+{
+	return run->credit_len ? event->len == run->credit_len
+			       : event->has_imm && event->imm & CREDIT;
+}
+
+static int send_credit(struct side *side, struct end *end, struct vbn_buf *buf, uint32_t word)
+{
+	buf->len = side->run->credit_len;
+	if (!buf->len)
+		return vbn_send_imm(end->queue, &buf, &word, 1);
+	memset(buf->data, 0, buf->len);
+	memcpy(buf->data, &word, sizeof(word));
+	return vbn_send(end->queue, &buf, 1);
+}
+
 /* What cannot go now goes with the next. */
 static void __attribute__((noinline)) give_credit(struct side *side, struct end *end)
 {
-	uint32_t imm = CREDIT | ((uint32_t)end->received & CREDIT_MASK);
+	uint32_t word = CREDIT | ((uint32_t)end->received & CREDIT_MASK);
 	struct vbn_buf *buf;
 
 	if (vbn_buf_alloc(side->tx_pool, &buf, 1) < 0)
 		return;
-	buf->len = 0;
 	if (end->datagram_peer)
 		vbn_buf_set_peer(buf, end->datagram_peer);
-	if (vbn_send_imm(end->queue, &buf, &imm, 1) != 1) {
+	if (send_credit(side, end, buf, word) != 1) {
 		vbn_buf_free(&buf, 1);
 		return;
 	}
@@ -149,7 +174,7 @@ static force_inline int receive_burst(struct side *side, struct end *end, const 
 		return 0;
 	}
 	if (unlikely(end->is_given)) {
-		take_credit(end, bufs[n - 1]->mark);
+		take_credit(end, credit_of(side->run, bufs[n - 1]));
 		vbn_buf_free(bufs, n);
 		return 0;
 	}
@@ -220,8 +245,8 @@ static force_inline void event_received(struct side *side, struct end *end,
 {
 	size_t size = (size_t)side->run->conf.size;
 
-	if (end->is_given && event->has_imm && event->imm & CREDIT) {
-		take_credit(end, event->imm);
+	if (end->is_given && is_credit(side->run, event)) {
+		take_credit(end, credit_of(side->run, event->buf));
 		return;
 	}
 	if (verify && op == OP_WRITE_IMM)
@@ -445,11 +470,14 @@ static uint64_t receiver_turns(const struct end *end)
 /* The window to the peer is shut. What is lost would keep it shut for ever: where the device is
  * done with all that was sent and still nothing comes, it is not counted as on its way any more. But
  * time alone does not tell: a receiver that was kept from its core has not looked meanwhile, and
- * what is sent on top of a full ring is lost on a transport that does not send again. */
+ * what is sent on top of a full ring is lost on a transport that does not send again. TCP, under iWARP,
+ * loses nothing, and its device is done long before all has come. */
 static void __attribute__((cold, noinline)) wait_for_window(struct end *end, uint64_t received)
 {
 	uint64_t now = now_ns(), turns = receiver_turns(end);
 
+	if (end->side->run->port_info.link == VBN_LINK_IWARP)
+		return;
 	if (received != end->shut_at || end->n_held || vbn_queue_outstanding(end->queue)) {
 		end->shut_at = received;
 		end->shut_since = now;

@@ -231,6 +231,8 @@ static int run_one(struct run *run, struct runs *runs)
 	int status = check_port(run);
 
 	run->began_ns = runs->n_begun++ || run->conf.listen ? now_ns() : cmd_started_ns;
+	if (!status)
+		status = device_check(run);
 	run_init(run);
 	if (run->other)
 		run->other->ended = run->other->ended_early = run->other->told = false;

@@ -14,7 +14,8 @@
 /* ---- set-up, on the worker's thread ---- */
 
 /* Every sending end may have its ring full and a burst in hand, each that gives credits a ring of
- * them; of received bursts there is one in hand at a time. */
+ * them; of received bursts there is one in hand at a time, and the rings are full all the same: the
+ * peers may have been told already to send more. */
 static void size_pools(const struct side *side, struct vbn_pool_conf *tx, struct vbn_pool_conf *rx)
 {
 	const struct msgrate_options *conf = &side->run->conf;
@@ -28,7 +29,7 @@ static void size_pools(const struct side *side, struct vbn_pool_conf *tx, struct
 		used |= end->receives;
 		rx->n_bufs += end_rx_depth(side->run, end);
 	}
-	rx->n_bufs += conf->rx_depth < RECEIVE_BURST ? (uint32_t)conf->rx_depth : RECEIVE_BURST;
+	rx->n_bufs += rx->n_bufs < RECEIVE_BURST ? rx->n_bufs : RECEIVE_BURST;
 	if (!used || (conf->op != OP_SEND && conf->op != OP_SEND_IMM))
 		rx->data_size = 64;
 	if (conf->connection == VBN_UD)

@@ -30,7 +30,14 @@ struct vbn_port_conf {
 	enum vbn_switch relaxed_ordering;
 };
 
-enum vbn_link { VBN_LINK_UNKNOWN, VBN_LINK_ETHERNET, VBN_LINK_INFINIBAND, VBN_LINK_HOST };
+/* IWARP is RDMA over TCP, on Ethernet. */
+enum vbn_link {
+	VBN_LINK_UNKNOWN,
+	VBN_LINK_ETHERNET,
+	VBN_LINK_INFINIBAND,
+	VBN_LINK_HOST,
+	VBN_LINK_IWARP
+};
 
 struct vbn_port_info {
 	char name[64];   /* as a user would name it: "mlx5_0" */
@@ -43,11 +50,12 @@ struct vbn_port_info {
 	uint32_t mtu;         /* active path MTU */
 	uint64_t max_message; /* bytes */
 	uint32_t max_queues, max_depth;
-	uint32_t max_reads; /* reads and atomics in flight of a queue, either way */
-	int gid_index;      /* the chosen one */
-	char gid[64];       /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
+	uint32_t max_gather; /* segments of a chain that a queue can send */
+	uint32_t max_reads;  /* reads and atomics in flight of a queue, either way */
+	int gid_index;       /* the chosen one */
+	char gid[64];        /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
 	char capabilities
-		[128]; /* words, blank between: "rc uc ud send write read atomic": what the device has */
+		[128]; /* words, blank between: "rc uc ud send write imm read atomic": what the device has */
 };
 
 /* Lists the machine's ports, opened or not: writes at most n and returns how many there are, or

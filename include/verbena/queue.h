@@ -54,7 +54,7 @@ struct vbn_queue_conf {
 	 * vbn_send_inline() takes, where that is more than 28. */
 	struct vbn_num inline_size;
 
-	/* Segments of a chain, 1 to 30; default 4. */
+	/* Segments of a chain, 1 to the port's max_gather (at most 30); default 4. */
 	uint32_t max_gather;
 
 	/* Where receives come from. Required unless srq is set: holds at least rx_depth bufs; its

@@ -119,7 +119,7 @@ static void plan_queues(struct vbn_channel_group *group)
 		.tx_depth = (uint32_t)pow2_ceil(conf->tx_depth),
 		.rx_depth = conf->window,
 		.cq_mod = max((uint32_t)pow2_ceil(conf->tx_depth) / 4, 1u),
-		.max_gather = 8,
+		.max_gather = min(8u, group->port->info.max_gather),
 		.rx_pool = group->rx_pool,
 		.tx_pool = conf->tx_pool,
 		.remote_access = VBN_REMOTE_WRITE, /* also for signs of life */

@@ -64,6 +64,7 @@ enum queue_news {
 	NEWS_QP = 1 << 0,     /* the device moved the QP to error and said so by an event */
 	NEWS_CQ = 1 << 1,     /* a CQ of the queue has failed: nothing more will come from it */
 	NEWS_DEVICE = 1 << 2, /* the device is gone */
+	NEWS_LINK = 1 << 3,   /* its connection has been made, or has ended */
 };
 
 /* What each driver's queue starts with. */
@@ -213,6 +214,7 @@ struct address {
 	uint32_t qpn, psn;
 	uint32_t qkey;
 	uint16_t lid;
+	uint16_t tcp_port;         /* iWARP: rdma_cm's */
 	uint8_t reads, peer_reads; /* in flight towards the peer, and taken from it */
 	uint8_t gid[16];
 };

@@ -42,6 +42,11 @@ int vbn__rdma_open(struct rdma_port *port, const struct driver *driver, const ch
 	bool (*accepts)(struct ibv_device *device),
 	struct ibv_context *(*open_device)(struct ibv_device *device));
 
+/* Of an iWARP device: whether it reads into memory that is registered for local access alone. iWARP
+ * itself has the answer written by the peer, so that most devices want remote access there, and the
+ * peer learns the key. */
+bool vbn__rdma_reads_locally(const struct ibv_device_attr *device);
+
 /* Every GID of the device that is valid: how many, or -errno; *table is freed by the caller. */
 int vbn__rdma_read_gids(
 	struct ibv_context *context, uint32_t port_number, struct ibv_gid_entry **table);

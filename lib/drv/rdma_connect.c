@@ -61,6 +61,7 @@ int vbn__rdma_qp_init(struct rdma_port *port, struct ibv_qp *qp, const struct vb
 		.port_num = (uint8_t)port->port.info.port,
 		.qkey = conf->qkey.value};
 	unsigned int access = 0;
+	int mask = IBV_QP_STATE;
 
 	access |= conf->remote_access & VBN_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0;
 	access |= conf->remote_access & VBN_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0;
@@ -68,10 +69,10 @@ int vbn__rdma_qp_init(struct rdma_port *port, struct ibv_qp *qp, const struct vb
 	if (conf->transport == VBN_UC)
 		access &= IBV_ACCESS_REMOTE_WRITE;
 	attr.qp_access_flags = access;
-	return modify(port, qp, &attr,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			(conf->transport == VBN_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS),
-		"INIT");
+	mask |= conf->transport == VBN_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	if (port->port.info.link != VBN_LINK_IWARP)
+		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	return modify(port, qp, &attr, mask, "INIT");
 }
 
 static enum ibv_mtu mtu_code(uint32_t bytes)

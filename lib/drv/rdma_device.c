@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define SIW_VENDOR_ID 0x626d74
+#define MOST_GATHER   30 /* segments that fit into a WQE of mlx5 */
+
 char *vbn__rdma_gid_text(const uint8_t *raw, char *text)
 {
 	if (!inet_ntop(AF_INET6, raw, text, 48))
@@ -184,23 +187,32 @@ int vbn__rdma_gids(const char *name, int port_number, char (*gids)[80], int n)
 
 /* ---- list and open ---- */
 
-/* iWARP has connections only, and neither immediate data nor atomics. */
+/* Linux's soft-iWARP wants no more of the memory that is read into than others do. */
+bool vbn__rdma_reads_locally(const struct ibv_device_attr *device)
+{
+	return device->vendor_id == SIW_VENDOR_ID;
+}
+
+/* iWARP has connections only, and neither immediate data nor atomics; and what it reads into must be
+ * open to the peer, which pools are not. */
 static void describe(struct vbn_port_info *info, const struct ibv_context *context,
 	const struct ibv_device_attr *device, const struct ibv_port_attr *attr)
 {
 	const bool iwarp = context->device->transport_type == IBV_TRANSPORT_IWARP;
+	const bool reads = device->max_qp_rd_atom && (!iwarp || vbn__rdma_reads_locally(device));
 
 	info->up = attr->state == IBV_PORT_ACTIVE;
-	info->link = link_of(attr);
+	info->link = iwarp ? VBN_LINK_IWARP : link_of(attr);
 	info->speed_mbit = speed_mbit(attr);
 	info->mtu = mtu_bytes(attr->active_mtu);
 	info->max_message = attr->max_msg_sz;
 	info->max_queues = (uint32_t)device->max_qp;
 	info->max_depth = (uint32_t)min(device->max_qp_wr, device->max_cqe);
 	info->max_depth = min(info->max_depth, 32768u);
+	info->max_gather = min((uint32_t)device->max_sge, (uint32_t)MOST_GATHER);
 	info->max_reads = (uint32_t)min(device->max_qp_rd_atom, device->max_qp_init_rd_atom);
-	snprintf(info->capabilities, sizeof(info->capabilities), "%s send write%s%s",
-		iwarp ? "rc" : "rc uc ud", device->max_qp_rd_atom ? " read" : "",
+	snprintf(info->capabilities, sizeof(info->capabilities), "%s send write%s%s%s",
+		iwarp ? "rc" : "rc uc ud", iwarp ? "" : " imm", reads ? " read" : "",
 		device->atomic_cap != IBV_ATOMIC_NONE && !iwarp ? " atomic" : "");
 }
 

@@ -112,7 +112,8 @@ static void on_event(struct rdma_port *port, const struct ibv_async_event *event
 			count_add(&base->events[PORT_ADDRESS_CHANGED], 1);
 			log_warning("port %s: %s; connected queues keep the address they have",
 				name, text);
-			if (event->event_type == IBV_EVENT_GID_CHANGE)
+			if (event->event_type == IBV_EVENT_GID_CHANGE &&
+				base->info.link != VBN_LINK_IWARP)
 				follow_gid(port);
 		}
 		return;

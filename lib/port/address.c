@@ -38,6 +38,7 @@ void vbn__address_pack(const struct address *address, struct vbn_address *wire)
 	at[34] = address->reads;
 	at[35] = address->peer_reads;
 	put(at + 36, address->qkey, 4);
+	put(at + 40, address->tcp_port, 2);
 }
 
 int vbn__address_unpack(const struct vbn_address *wire, struct address *address)
@@ -65,6 +66,7 @@ int vbn__address_unpack(const struct vbn_address *wire, struct address *address)
 		.reads = at[34],
 		.peer_reads = at[35],
 		.qkey = get(at + 36, 4),
+		.tcp_port = (uint16_t)get(at + 40, 2),
 	};
 	memcpy(address->gid, at + 16, sizeof(address->gid));
 	if (address->qpn > 0xffffff || address->psn > 0xffffff)

@@ -78,9 +78,9 @@ static int check_rings(const struct vbn_port_info *port, struct vbn_queue_conf *
 	if (!ret)
 		ret = check_number("inline_size", &conf->inline_size, 0, QUEUE_MAX_INLINE);
 	if (!ret && !conf->max_gather)
-		conf->max_gather = 4;
+		conf->max_gather = min(4u, port->max_gather);
 	if (!ret)
-		ret = check_range("queue", "max_gather", conf->max_gather, 1, 30);
+		ret = check_range("queue", "max_gather", conf->max_gather, 1, port->max_gather);
 	if (!ret && conf->cqe_size && conf->cqe_size != 64 && conf->cqe_size != 128)
 		ret = fail(EINVAL, "queue cannot be created: cqe_size is %u and must be 64 or 128",
 			conf->cqe_size);

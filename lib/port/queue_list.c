@@ -5,18 +5,20 @@
 
 #include <stdlib.h>
 
-/* The end of an iteration: one doorbell for each queue that has staged since the last. */
+/* The end of an iteration: one doorbell for each queue that has staged since the last. One that
+ * cannot be flushed yet marks itself again, for the next: that is behind those looked at. */
 static fast_path void flush_dirty(void *arg)
 {
 	struct queue_list *list = arg;
+	const uint32_t n = list->n_dirty;
 
-	for (uint32_t i = 0; i < list->n_dirty; i++) {
+	list->n_dirty = 0;
+	for (uint32_t i = 0; i < n; i++) {
 		struct vbn_queue *queue = list->dirty[i];
 
 		queue->dirty = false;
 		queue->ops->flush(queue);
 	}
-	list->n_dirty = 0;
 }
 
 /* Asked while draining: reaps too, so that what has completed is not taken for in flight. */

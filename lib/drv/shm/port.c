@@ -25,13 +25,14 @@ static void fill_info(const char *name, struct vbn_port_info *info)
 		.max_message = SHM_MAX_MESSAGE,
 		.max_queues = 1 << 20,
 		.max_depth = SHM_MAX_DEPTH,
+		.max_gather = 30,
 		.max_reads = SHM_MAX_READS};
 	if (strcmp(name, "shm") != 0)
 		snprintf(info->name, sizeof(info->name), "shm:%.40s", name);
 	else
 		strcpy(info->name, "shm");
 	strcpy(info->driver, "shm");
-	strcpy(info->capabilities, "rc uc send write read atomic");
+	strcpy(info->capabilities, "rc uc send write imm read atomic");
 }
 
 static int list(struct vbn_port_info *infos, int n)

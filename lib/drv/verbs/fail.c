@@ -70,6 +70,15 @@ static void describe_request(const struct verbs_sq *sq, uint32_t index, char *te
 			(unsigned long long)wr->wr.atomic.remote_addr, wr->wr.atomic.rkey);
 }
 
+static const char cut_off[] =
+	"its connection has ended: the peer's queue or process is gone, or one end broke a rule (a message without a receive posted for it, or an access that is not allowed)";
+
+/* Of iWARP a flushed request is all that is seen of a connection that ends. */
+static bool is_cut_off(const struct verbs_queue *vq)
+{
+	return vq->link && vq->failure.status == VBN_FLUSHED && !vq->queue.ended;
+}
+
 static void describe(struct verbs_queue *vq, const struct ibv_wc *wc)
 {
 	struct vbn_queue *queue = &vq->queue;
@@ -86,11 +95,18 @@ static void describe(struct verbs_queue *vq, const struct ibv_wc *wc)
 		queue->port->info.name, queue->number, vbn_status_text(status), patience,
 		wc->status, wc->vendor_err, vq->failure.wqe, request,
 		vbn__rdma_gid_text(vq->peer.gid, gid), vq->peer.qpn, vq->mtu,
-		vbn__rdma_remedy(status));
+		is_cut_off(vq) ? cut_off : vbn__rdma_remedy(status));
 }
 
 static int failed_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
 static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n);
+
+static void stop_for_good(struct verbs_queue *vq)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	ibv_modify_qp(vq->qp, &attr, IBV_QP_STATE);
+}
 
 /* From now on it takes nothing and reports what it had. Called again where the cause is found to be
  * another one. */
@@ -107,6 +123,8 @@ static void fail_queue(struct verbs_queue *vq, enum vbn_status status)
 	vq->ops.recv = failed_recv;
 	vq->ops.poll = failed_poll;
 	vq->ops.outstanding = vbn__verbs_outstanding;
+	if (vq->link)
+		stop_for_good(vq);
 	if (vq->queue.grouped)
 		vbn__verbs_backlog(vq);
 }
@@ -126,6 +144,8 @@ cold void vbn__verbs_send_failed(struct verbs_queue *vq, const struct ibv_wc *wc
 	const uint32_t index = (uint32_t)wc->wr_id;
 	const bool cause = is_cause(vq, status);
 
+	if (vq->failure.silent)
+		return; /* what it had has been given back */
 	if (cause) {
 		fail_queue(vq, status);
 		vq->failure.of_send = true;
@@ -139,12 +159,18 @@ cold void vbn__verbs_send_failed(struct verbs_queue *vq, const struct ibv_wc *wc
 	vq->failure.flushed = index + 1;
 }
 
+/* Then the flush of its receives says less than the control thread will. */
+static bool is_connecting(const struct verbs_queue *vq)
+{
+	return vq->link && load_acquire(&vq->link->state) != LINK_UP && !vq->queue.ended;
+}
+
 cold void vbn__verbs_recv_failed(struct verbs_queue *vq, const struct ibv_wc *wc)
 {
 	const enum vbn_status status = status_of(wc->status);
 	struct vbn_buf *buf = vbn__verbs_claim(vq->rq, wc);
 
-	if (is_cause(vq, status)) {
+	if (is_cause(vq, status) && !(status == VBN_FLUSHED && is_connecting(vq))) {
 		fail_queue(vq, status);
 		vq->failure.wqe = (uint32_t)wc->wr_id;
 		describe(vq, wc);
@@ -170,6 +196,11 @@ cold void vbn__verbs_failed(struct verbs_queue *vq, enum vbn_status status, cons
 	snprintf(queue->error, sizeof(queue->error), "queue %s/%u failed: %s: %s",
 		queue->port->info.name, queue->number, vbn_status_text(status), cause);
 	ibv_modify_qp(vq->qp, &attr, IBV_QP_STATE);
+}
+
+cold void vbn__verbs_cut_off(struct verbs_queue *vq)
+{
+	vbn__verbs_failed(vq, VBN_REMOTE_ABORTED, cut_off);
 }
 
 cold void vbn__verbs_refused(struct verbs_queue *vq, const char *verb, int error)
@@ -213,9 +244,19 @@ static int failed_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 static int failed_event(struct verbs_queue *vq, struct vbn_event *event)
 {
 	vq->failure.reported = true;
+	if (is_cut_off(vq))
+		vq->failure.status = VBN_REMOTE_ABORTED;
 	*event = (struct vbn_event){
 		.queue = &vq->queue, .op = VBN_OP_FAILED, .status = (uint8_t)vq->failure.status};
 	return 1;
+}
+
+/* An iWARP queue that has been stopped has completed by then what it ever will: what was posted at
+ * the wrong moment it has forgotten. */
+void vbn__verbs_all_read(struct verbs_queue *vq)
+{
+	if (vq->link)
+		vq->failure.silent = true;
 }
 
 /* In order: what was carried out before the failure, the failure, and then the outstanding work:
@@ -263,5 +304,7 @@ static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
 	if (n)
 		got = vbn__verbs_take(vq, NULL, events, n);
 	vbn__verbs_reap(vq);
+	if (got < n)
+		vbn__verbs_all_read(vq);
 	return got + vbn__verbs_failed_events(vq, events + got, n - got);
 }

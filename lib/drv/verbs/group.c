@@ -213,6 +213,7 @@ static int serve_backlog(struct verbs_group *group, struct vbn_event *events, in
 		bool more;
 
 		if (vq->queue.failed) {
+			vbn__verbs_all_read(vq);
 			got += vbn__verbs_failed_events(vq, events + got, n - got);
 			more = vbn__verbs_failed_has_more(vq);
 		} else {

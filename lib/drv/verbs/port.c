@@ -23,8 +23,9 @@ static int list(struct vbn_port_info *infos, int n)
 
 static void close_port(struct vbn_port *port)
 {
+	vbn__cm_stop(verbs_port(port));
 	vbn__rdma_close(rdma_port(port));
-	free(rdma_port(port));
+	free(verbs_port(port));
 }
 
 static bool cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq)
@@ -37,19 +38,21 @@ static bool cq_failed(struct vbn_queue *queue, const struct ibv_cq *cq)
 static int open_port(const char *name, int port_number, const struct vbn_port_conf *conf,
 	struct vbn_port **result)
 {
-	struct rdma_port *port = calloc(1, sizeof(*port));
+	struct verbs_port *port = calloc(1, sizeof(*port));
 	int ret;
 
 	if (!port)
 		return -ENOMEM;
-	port->cq_failed = cq_failed;
+	port->rdma.cq_failed = cq_failed;
 	ret = vbn__rdma_open(
-		port, &vbn__driver_verbs, name, port_number, conf, accepts, ibv_open_device);
+		&port->rdma, &vbn__driver_verbs, name, port_number, conf, accepts, ibv_open_device);
+	if (!ret && port->rdma.port.info.link == VBN_LINK_IWARP)
+		ret = vbn__cm_start(port);
 	if (ret) {
-		close_port(&port->port);
+		close_port(&port->rdma.port);
 		return ret;
 	}
-	*result = &port->port;
+	*result = &port->rdma.port;
 	return 0;
 }
 

@@ -43,29 +43,35 @@ static int ring_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 }
 
 /* What a connected queue does; the rest the transport has not. */
-static void ops_fill(struct verbs_queue *vq)
+void vbn__verbs_ops_fill(struct verbs_queue *vq)
 {
 	const enum vbn_transport transport = vq->queue.conf.transport;
 	struct queue_ops *ops = &vq->ops;
 
 	*ops = vbn__lacking_ops;
 	ops->send = vbn__verbs_send;
-	ops->send_imm = vbn__verbs_send_imm;
 	ops->flush = vbn__verbs_flush;
 	ops->recv = ring_recv;
 	ops->poll = ring_poll;
 	ops->outstanding = vbn__verbs_outstanding;
 	if (vq->queue.grouped)
 		vbn__verbs_group_ops(ops);
+	if (!vq->link)
+		ops->send_imm = vbn__verbs_send_imm;
 	if (transport == VBN_UD) {
 		ops->send_inline_to = vbn__verbs_send_inline_to;
 		return;
 	}
 	ops->send_inline = vbn__verbs_send_inline;
-	ops->send_inline_imm = vbn__verbs_send_inline_imm;
 	ops->write = vbn__verbs_write;
-	ops->write_imm = vbn__verbs_write_imm;
 	ops->write_inline = vbn__verbs_write_inline;
+	if (vq->link) {
+		if (vbn__rdma_reads_locally(&rdma_port(vq->queue.port)->device))
+			ops->read = vbn__verbs_read_whole;
+		return;
+	}
+	ops->send_inline_imm = vbn__verbs_send_inline_imm;
+	ops->write_imm = vbn__verbs_write_imm;
 	if (transport == VBN_UC || !rdma_reads(&vq->queue.conf, &vq->peer))
 		return;
 	ops->read = vbn__verbs_read;
@@ -125,7 +131,7 @@ static int sq_create(struct verbs_queue *vq, const struct vbn_queue_conf *conf)
 	struct verbs_sq *sq = &vq->sq;
 
 	sq->mask = conf->tx_depth - 1;
-	sq->cq_mod = conf->cq_mod;
+	sq->cq_mod = vq->link ? 1 : conf->cq_mod;
 	sq->max_gather = conf->max_gather;
 	sq->max_message = conf->transport == VBN_UD ? vq->queue.port->mtu : longest;
 	sq->pool = conf->tx_pool;
@@ -153,6 +159,8 @@ static void destroy_objects(struct verbs_queue *vq)
 	vbn__verbs_strike_out(vq);
 	if (vq->qp)
 		ibv_destroy_qp(vq->qp);
+	if (vq->link)
+		vbn__cm_end(vq);
 	if (vq->recv_cq && !vq->shared_recv)
 		ibv_destroy_cq(vq->recv_cq);
 	if (vq->send_cq && !vq->shared_send)
@@ -174,6 +182,7 @@ static void free_memory(struct verbs_queue *vq)
 	free(vq->sq.sges);
 	free(vq->sq.bufs);
 	free(vq->sq.copies);
+	free(vq->link);
 	vbn__verbs_rq_free(&vq->own_rq);
 	free(vq);
 }
@@ -194,11 +203,10 @@ static int check_conf(struct rdma_port *port, const struct vbn_queue_conf *conf)
 		{"cqe_size", conf->cqe_size != 0},
 	};
 
-	if (port->context->device->transport_type == IBV_TRANSPORT_IWARP)
+	if (port->port.info.link == VBN_LINK_IWARP && conf->transport != VBN_RC)
 		return fail(ENOTSUP,
-			"queue cannot be created: port %s is iWARP, whose connections are made by rdma_cm alone, which this version does not use: take a RoCE or InfiniBand device",
+			"queue cannot be created: port %s is iWARP, which has RC alone: take that, or a RoCE or InfiniBand device",
 			port->port.info.name);
-
 	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
 		if (techniques[i].wanted)
 			return fail(ENOTSUP,
@@ -258,6 +266,19 @@ static int objects_create(
 	return shares ? qpn_add(&vq->group->queues, vq->queue.number, &vq->queue) : 0;
 }
 
+/* Of an iWARP queue. False: no memory. */
+static bool link_create(struct verbs_queue *vq)
+{
+	const struct verbs_port *port = verbs_port(vq->queue.port);
+
+	if (!port->cm)
+		return true;
+	vq->link = calloc(1, sizeof(*vq->link));
+	if (vq->link)
+		vbn__cm_name(port, &vq->link->own);
+	return vq->link;
+}
+
 int vbn__verbs_queue_create(struct vbn_port *base, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue)
 {
@@ -275,7 +296,7 @@ int vbn__verbs_queue_create(struct vbn_port *base, struct queue_list *list,
 	vq->psn = vbn__rdma_random_psn();
 	vq->ring_each = conf->doorbell_burst == VBN_OFF;
 	vq->group = vbn__verbs_group_get(port, list);
-	ret = vq->group ? objects_create(port, vq, conf) : -ENOMEM;
+	ret = vq->group && link_create(vq) ? objects_create(port, vq, conf) : -ENOMEM;
 	if (ret) {
 		destroy_objects(vq);
 		if (vq->group)
@@ -293,7 +314,11 @@ void vbn__verbs_queue_address(const struct vbn_queue *queue, struct vbn_address 
 {
 	const struct verbs_queue *vq = verbs_queue(queue);
 
-	vbn__rdma_address(rdma_port(queue->port), &queue->conf, vq->qp->qp_num, vq->psn, address);
+	if (vq->link)
+		vbn__iwarp_address(vq, address);
+	else
+		vbn__rdma_address(
+			rdma_port(queue->port), &queue->conf, queue->number, vq->psn, address);
 }
 
 int vbn__verbs_queue_fill(struct vbn_queue *queue)
@@ -326,13 +351,15 @@ int vbn__verbs_queue_connect(struct vbn_queue *queue, const struct address *peer
 
 	if (peer)
 		vq->peer = *peer;
+	if (vq->link)
+		return vbn__iwarp_connect(vq);
 	ret = vbn__rdma_qp_connect(
 		rdma_port(queue->port), vq->qp, &queue->conf, vq->psn, peer, &vq->mtu);
 	if (!ret)
 		ret = vbn__rdma_pace(rdma_port(queue->port), vq->qp, &queue->conf);
 	if (ret)
 		return ret;
-	ops_fill(vq);
+	vbn__verbs_ops_fill(vq);
 	queue->connected_ops = &vq->ops;
 	return 0;
 }
@@ -360,6 +387,36 @@ static void drain(struct ibv_cq *cq)
 		;
 }
 
+/* A connection's end is its queue pair's. */
+static int link_end(struct verbs_queue *vq)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	if (!vq->qp)
+		return 0; /* a reset before this one failed */
+	ibv_modify_qp(vq->qp, &attr, IBV_QP_STATE);
+	ibv_destroy_qp(vq->qp);
+	vq->qp = NULL;
+	vbn__cm_end(vq);
+	return 0;
+}
+
+/* Another queue pair, with another name. */
+static int link_anew(struct verbs_queue *vq)
+{
+	struct vbn_queue *queue = &vq->queue;
+	int ret;
+
+	if (queue->grouped)
+		qpn_remove(&vq->group->queues, queue->number);
+	ret = qp_create(rdma_port(queue->port), vq, &queue->conf);
+	if (ret)
+		return ret;
+	queue->number = vq->qp->qp_num;
+	vbn__cm_name(verbs_port(queue->port), &vq->link->own);
+	return queue->grouped ? qpn_add(&vq->group->queues, queue->number, queue) : 0;
+}
+
 /* All its bufs have been given back: it is quiet, or was never connected. */
 int vbn__verbs_queue_reset(struct vbn_queue *queue)
 {
@@ -371,7 +428,7 @@ int vbn__verbs_queue_reset(struct vbn_queue *queue)
 		return fail(EIO,
 			"queue %s/%u cannot be reset: a completion queue of it has failed; destroy it and make another",
 			queue->port->info.name, queue->number);
-	ret = vbn__rdma_qp_move(port, vq->qp, IBV_QPS_RESET);
+	ret = vq->link ? link_end(vq) : vbn__rdma_qp_move(port, vq->qp, IBV_QPS_RESET);
 	if (ret)
 		return ret;
 	if (queue->grouped) {
@@ -381,11 +438,17 @@ int vbn__verbs_queue_reset(struct vbn_queue *queue)
 		drain(vq->recv_cq);
 	}
 	vq->sq.head = vq->sq.rung = vq->sq.done = vq->sq.tail = vq->sq.since_signal = 0;
+	vq->sq.fence = 0;
 	vq->own_rq.head = vq->own_rq.tail = 0;
 	vq->failure = (struct verbs_failure){0};
 	vq->psn = vbn__rdma_random_psn();
 	vq->mtu = 0;
 	__atomic_store_n(&queue->news, 0, __ATOMIC_RELAXED);
+	if (vq->link) {
+		ret = link_anew(vq);
+		if (ret)
+			return ret;
+	}
 	return vbn__rdma_qp_init(port, vq->qp, &queue->conf);
 }
 
@@ -396,6 +459,10 @@ void vbn__verbs_queue_news(struct vbn_queue *queue, uint32_t news)
 	if (!queue->connected)
 		return;
 	vbn__verbs_reap(vq); /* what was asked for and failed says more than an event */
+	if (vq->link && news & (NEWS_LINK | NEWS_QP))
+		vbn__iwarp_news(vq, news);
+	if (news == NEWS_LINK)
+		return;
 	if (news == NEWS_QP && !queue->ended && rq_posted(&vq->own_rq))
 		return; /* these come back, and say why */
 	if (news & NEWS_DEVICE)
@@ -472,8 +539,10 @@ void vbn__verbs_queue_modes(const struct vbn_queue *queue, struct mode_report *r
 			       : "the queue has its completion queues to itself");
 	vbn__mode_add(report, "cq_mod",
 		asked->cq_mod ? vbn__mode_number(asked->cq_mod, "") : "auto",
-		vbn__mode_number(vq->sq.cq_mod, ""),
-		"at most so many requests to a completion; the last of each post has one, too");
+		vbn__mode_number(vq->sq.cq_mod, ""), "%s",
+		vq->link
+			? "iWARP: a device may send from a buf until its request completes"
+			: "at most so many requests to a completion; the last of each post has one, too");
 	vbn__mode_add(report, "doorbell", vbn__mode_switch(asked->doorbell_burst),
 		vq->ring_each ? "one a message" : "one a flush", "ibv_post_send with a list");
 	vbn__mode_add(report, "cqe_compression", vbn__mode_switch(asked->cqe_compression), "off",
@@ -482,5 +551,9 @@ void vbn__verbs_queue_modes(const struct vbn_queue *queue, struct mode_report *r
 		"the provider's choice", "%s", none);
 	vbn__mode_add(report, "blueflame", vbn__mode_switch(asked->blueflame),
 		"the provider's choice", "%s", none);
-	vbn__rdma_queue_modes(queue, vq->mtu, report);
+	if (vq->link)
+		vbn__mode_add(report, "connection", "auto", "rdma_cm",
+			"iWARP: timers and retries are TCP's");
+	else
+		vbn__rdma_queue_modes(queue, vq->mtu, report);
 }

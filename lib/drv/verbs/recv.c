@@ -37,8 +37,8 @@ void vbn__verbs_refill(struct verbs_queue *vq)
 		pool_push(pool, *buf);
 		*buf = NULL;
 	}
-	if (error != ENOMEM && error != EAGAIN)
-		vbn__verbs_refused(vq, "ibv_post_recv", error);
+	if (abs(error) != ENOMEM && abs(error) != EAGAIN)
+		vbn__verbs_refused(vq, "ibv_post_recv", abs(error));
 }
 
 struct vbn_buf *vbn__verbs_claim(struct verbs_rq *rq, const struct ibv_wc *wc)

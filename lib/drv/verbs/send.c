@@ -3,6 +3,8 @@
 
 #include "drv/verbs/verbs.h"
 
+#include <stdlib.h>
+
 /* What the requests of one call have in common; arrays are NULL where the operation has none. */
 struct operation {
 	enum ibv_wr_opcode opcode;
@@ -145,7 +147,7 @@ static struct ibv_send_wr *begin(struct verbs_queue *vq, const struct operation 
 
 	wr->wr_id = sq->head;
 	wr->opcode = operation->opcode;
-	wr->send_flags = 0;
+	wr->send_flags = vq->sq.fence;
 	if (operation->imms)
 		wr->imm_data = (be_force __be32)htobe32(operation->imms[i]);
 	if (operation->atomics) {
@@ -186,7 +188,7 @@ static void end(struct verbs_queue *vq, struct ibv_send_wr *wr, struct vbn_buf *
 	count_add(&vq->queue.stats.tx_messages, 1);
 	count_add(&vq->queue.stats.tx_bytes, bytes);
 	if (unlikely(vq->ring_each))
-		vbn__verbs_flush(&vq->queue);
+		vq->queue.ops->flush(&vq->queue);
 }
 
 /* 1, 0 where the ring has no room for it, or why it cannot be sent. */
@@ -212,7 +214,7 @@ static int stage_one(
 		return n;
 	wr->num_sge = n;
 	if (operation->may_inline && total <= vq->sq.inline_size)
-		wr->send_flags = IBV_SEND_INLINE;
+		wr->send_flags |= IBV_SEND_INLINE;
 	if (datagram)
 		direct(wr, buf->peer[0]);
 	vbn__buf_debug_sent(buf);
@@ -277,6 +279,48 @@ int vbn__verbs_read(
 		&(struct operation){.opcode = IBV_WR_RDMA_READ, .remotes = remotes});
 }
 
+/* 1, 0 where the ring has no room, or why it cannot be read. */
+static int stage_whole_read(
+	struct verbs_queue *vq, struct vbn_buf *buf, const struct operation *operation, int i)
+{
+	const struct zone_registration *zone = &vq->queue.port->zones[buf->pool->zone_id];
+	struct ibv_send_wr *wr;
+
+	if (buf->flags & VBN_BUF_CHAIN || !zone->region)
+		return -EINVAL;
+	if (buf->len > vq->sq.max_message)
+		return -EMSGSIZE;
+	if (!reserve(vq))
+		return vq->queue.failed ? -EPIPE : 0;
+	wr = begin(vq, operation, i);
+	wr->send_flags = 0; /* reads complete in order, and cannot be fenced */
+	wr->sg_list[0] = (struct ibv_sge){
+		.addr = (uintptr_t)buf->data, .length = buf->len, .lkey = zone->key};
+	wr->num_sge = 1; /* of no bytes, too: some providers take what a request before it had */
+	vq->sq.fence = IBV_SEND_FENCE;
+	vbn__buf_debug_sent(buf);
+	end(vq, wr, buf, buf->len);
+	return 1;
+}
+
+int vbn__verbs_read_whole(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n)
+{
+	struct verbs_queue *vq = verbs_queue(queue);
+	const struct operation operation = {.opcode = IBV_WR_RDMA_READ, .remotes = remotes};
+
+	for (int i = 0; i < n; i++) {
+		int ret = stage_whole_read(vq, bufs[i], &operation, i);
+
+		if (ret <= 0)
+			return i ? i : ret;
+		queue_mark_dirty(queue);
+		if (unlikely(queue->failed))
+			return i + 1; /* taken, and reported as flushed */
+	}
+	return max(n, 0);
+}
+
 int vbn__verbs_fetch_add(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n)
 {
@@ -329,7 +373,7 @@ static int copy_one(struct vbn_queue *queue, const void *data, size_t len,
 		memcpy(copy, data, len);
 		wr->sg_list[0] = (struct ibv_sge){.addr = (uintptr_t)copy, .length = (uint32_t)len};
 		wr->num_sge = len != 0;
-		wr->send_flags = IBV_SEND_INLINE;
+		wr->send_flags |= IBV_SEND_INLINE;
 	} else {
 		buf = copy_in_buf(vq, data, (uint32_t)len);
 		if (!buf)
@@ -376,12 +420,29 @@ static bool passing(int error)
 	return error == ENOMEM || error == EAGAIN || error == ENOSPC;
 }
 
+/* What a verb returned, as errno's values: some providers return them negated, or -1 and errno. */
+static int error_of(int returned)
+{
+	return returned == -1 ? errno : abs(returned);
+}
+
+static cold void post_failed(struct verbs_queue *vq, int error)
+{
+	if (passing(error))
+		return;
+	if (vq->link && error == ENOTCONN)
+		vbn__verbs_cut_off(vq);
+	else
+		vbn__verbs_refused(vq, "ibv_post_send", error);
+}
+
 /* The last request of a list asks for a completion, so that none is left without. */
 void vbn__verbs_flush(struct vbn_queue *queue)
 {
 	struct verbs_queue *vq = verbs_queue(queue);
 	struct verbs_sq *sq = &vq->sq;
-	struct ibv_send_wr *last = &sq->wrs[(sq->head - 1) & sq->mask], *next = last->next, *bad;
+	struct ibv_send_wr *last = &sq->wrs[(sq->head - 1) & sq->mask], *next = last->next,
+			   *bad = NULL;
 	int error;
 
 	if (sq->head == sq->rung)
@@ -395,9 +456,9 @@ void vbn__verbs_flush(struct vbn_queue *queue)
 	error = ibv_post_send(vq->qp, &sq->wrs[sq->rung & sq->mask], &bad);
 	last->next = next;
 	count_add(&queue->stats.tx_doorbells, 1);
-	sq->rung = error ? (uint32_t)bad->wr_id : sq->head;
-	if (unlikely(error && !passing(error)))
-		vbn__verbs_refused(vq, "ibv_post_send", error);
+	sq->rung = error && bad ? (uint32_t)bad->wr_id : sq->head;
+	if (unlikely(error))
+		post_failed(vq, error_of(error));
 }
 
 uint32_t vbn__verbs_outstanding(const struct vbn_queue *queue)

@@ -66,8 +66,7 @@ static int objects_create(
 		return fail(ENOTSUP,
 			"srq cannot be created: port %s is driven by plain verbs, which have no cqe_compression: leave it to the library, or open the device by mlx5",
 			port->port.info.name);
-	ret = vbn__verbs_rq_create(
-		&srq->rq, &port->port, conf->pool, conf->depth, conf->datagrams);
+	ret = vbn__verbs_rq_create(&srq->rq, &port->port, conf->pool, conf->depth, conf->datagrams);
 	if (ret)
 		return ret;
 	srq->rq.free = calloc(conf->depth, sizeof(*srq->rq.free));

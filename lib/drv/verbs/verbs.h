@@ -11,6 +11,7 @@
  *   fail.c    a failed completion in words; the data path of a failed queue
  *   ud.c      address handles of peers
  *   group.c   CQs that the queues of a worker share; srq.c shared receive rings
+ *   iwarp.h   what iWARP devices do otherwise: connections by rdma_cm
  *
  * The rules of a fast path hold as far as they are this driver's: what a provider does inside a
  * verb (a lock, on some a system call) is its own. A device on which mlx5dv works is driven so only
@@ -21,6 +22,7 @@
 
 #include "drv/qpn_table.h"
 #include "drv/rdma.h"
+#include "drv/verbs/iwarp.h"
 
 enum {
 	WC_BATCH = 32, /* completions asked for at once */
@@ -34,6 +36,7 @@ struct verbs_sq {
 	uint32_t done;         /* all before have been completed */
 	uint32_t tail;         /* all before have been released */
 	uint32_t since_signal; /* requests staged behind the last that asks for a completion */
+	uint32_t fence;        /* iWARP: IBV_SEND_FENCE once there has been a read */
 	uint32_t mask;
 	uint32_t cq_mod;
 	uint32_t max_gather;
@@ -88,7 +91,7 @@ struct verbs_queue {
 	struct verbs_sq sq cache_aligned;
 	struct verbs_rq own_rq cache_aligned;
 	struct verbs_rq *rq; /* its own, or the SRQ's */
-	struct ibv_qp *qp;
+	struct ibv_qp *qp;   /* NULL: a reset could not make another */
 	struct ibv_cq *send_cq, *recv_cq;
 	/* of a grouped queue */
 	struct verbs_group *group;
@@ -102,6 +105,7 @@ struct verbs_queue {
 	uint32_t psn;
 	uint32_t mtu;
 	struct address peer;
+	struct verbs_link *link; /* iWARP; else NULL */
 };
 
 static force_inline struct verbs_queue *verbs_queue(const struct vbn_queue *queue)
@@ -169,6 +173,9 @@ int vbn__verbs_fetch_add(struct vbn_queue *queue, struct vbn_buf **bufs,
 int vbn__verbs_cmp_swap(struct vbn_queue *queue, struct vbn_buf **bufs,
 	const struct vbn_remote *remotes, const struct vbn_atomic *atomics, int n);
 void vbn__verbs_flush(struct vbn_queue *queue);
+/* Into one segment each, however long: iWARP. */
+int vbn__verbs_read_whole(
+	struct vbn_queue *queue, struct vbn_buf **bufs, const struct vbn_remote *remotes, int n);
 uint32_t vbn__verbs_outstanding(const struct vbn_queue *queue);
 /* Takes completions of sends; a failed one is given to fail.c. */
 void vbn__verbs_reap(struct verbs_queue *vq);
@@ -226,9 +233,13 @@ uint32_t vbn__verbs_srq_refill(struct verbs_srq *srq);
 void vbn__verbs_send_failed(struct verbs_queue *vq, const struct ibv_wc *wc);
 void vbn__verbs_recv_failed(struct verbs_queue *vq, const struct ibv_wc *wc);
 void vbn__verbs_failed(struct verbs_queue *vq, enum vbn_status status, const char *cause);
+/* An iWARP queue whose connection is gone. */
+void vbn__verbs_cut_off(struct verbs_queue *vq);
 void vbn__verbs_refused(struct verbs_queue *vq, const char *verb, int error);
 /* What a failed queue gives back, and whether there is more at once. */
 int vbn__verbs_failed_events(struct verbs_queue *vq, struct vbn_event *events, int n);
+/* All that its CQs had has been taken. */
+void vbn__verbs_all_read(struct verbs_queue *vq);
 bool vbn__verbs_failed_has_more(const struct verbs_queue *vq);
 
 extern const struct driver vbn__driver_verbs;
@@ -236,6 +247,8 @@ extern const struct driver vbn__driver_verbs;
 /* queue.c */
 int vbn__verbs_queue_create(struct vbn_port *port, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+/* What a connected queue does. */
+void vbn__verbs_ops_fill(struct verbs_queue *vq);
 void vbn__verbs_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
 int vbn__verbs_queue_fill(struct vbn_queue *queue);
 uint32_t vbn__verbs_queue_posted(const struct vbn_queue *queue);
