@@ -30,7 +30,8 @@ struct vbn_port_conf {
 	enum vbn_switch relaxed_ordering;
 };
 
-/* IWARP is RDMA over TCP, on Ethernet. */
+/* IWARP is RDMA over TCP, on Ethernet. Its port listens at an IP address of its interface while it is
+ * open, for its queues' peers alone: others are refused, and counted (`strangers`). */
 enum vbn_link {
 	VBN_LINK_UNKNOWN,
 	VBN_LINK_ETHERNET,
@@ -67,7 +68,8 @@ int vbn_port_list(struct vbn_port_info *infos, int n);
 int vbn_port_gids(const char *name, char (*gids)[80], int n);
 
 /* Opens by name; conf may be NULL. -ENODEV: no such device; -ENXIO: the device has no such port;
- * -ENOTSUP: no driver has it; -EACCES, -EPERM: may not open it; -ENETDOWN: port is down; -EINVAL: no
+ * -ENOTSUP: no driver has it; -EPROTONOSUPPORT: it is iWARP, and the library was built without
+ * librdmacm; -EACCES, -EPERM: may not open it; -ENETDOWN: port is down; -EINVAL: no
  * name, or conf out of range; -EADDRNOTAVAIL: it has no GID; -ESHUTDOWN: before vbn_init(). Any
  * thread; the work is done on the control thread. */
 int vbn_port_open(const char *name, const struct vbn_port_conf *conf, struct vbn_port **port);

@@ -11,6 +11,15 @@
  *
  * What a transport has not answers -EOPNOTSUPP.
  *
+ * iWARP (a port whose link is VBN_LINK_IWARP) has RC alone, and of it send, write and read: what needs
+ * immediate data and the atomics answer -EOPNOTSUPP, and so does read where the device wants what it
+ * reads into to be open to the peer, which pools are not (the port's capabilities say). Besides:
+ *  - a send or write completes when the device has taken it, not when it has arrived;
+ *  - a message that finds no receive posted ends the connection: there are no RNR retries, so the peer
+ *    must know how many it may send, and the pool have bufs beyond the ring for those in hand;
+ *  - a read goes into one segment;
+ *  - when a connection ends, whatever the cause, both queues fail with VBN_REMOTE_ABORTED.
+ *
  * A queue that has failed returns -EPIPE from every data-path function but vbn_poll() and
  * vbn_recv(), which first yield what had arrived. vbn_poll() then yields one VBN_OP_FAILED event
  * with the first error, and then each outstanding operation that has KEEP or a cookie, or that is a
@@ -146,7 +155,8 @@ struct vbn_queue_conf {
 /* Where a queue is, for its peer. Bytes to be sent by any means; the layout is big-endian and
  * versioned: 0 "VBNA", 4 version (2), 5 transport, 6 log2 of the path MTU, 7 link (enum vbn_link),
  * 8 QPN (4), 12 first PSN (4), 16 GID (16), 32 LID (2), 34 reads and atomics it keeps in flight, 35
- * those it takes, 36 Q_Key (4), 40 to 47 zero. */
+ * those it takes, 36 Q_Key (4), 40 to 47 zero. Of a queue on iWARP (7 is 4): 12 and 36 are a random
+ * token, 16 the IP address (IPv4 as ::ffff:a.b.c.d), 40 the TCP port of rdma_cm (2). */
 struct vbn_address {
 	uint8_t bytes[48];
 };
@@ -162,7 +172,11 @@ void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *addres
 
 /* Posts the receives, then takes the QP through RTR to RTS towards the peer; the smaller path MTU
  * of the two ends holds. A UD queue has no peer of its own: NULL. -EINVAL: not an address, another
- * version, another transport or link; -EISCONN: connected before; -EPERM: not the worker's thread. */
+ * version, another transport or link; -EISCONN: connected before; -EPERM: not the worker's thread.
+ *
+ * On iWARP this is the beginning: the ends then meet by rdma_cm, on the control thread. What is staged
+ * meanwhile stays in the ring and goes when they have. Both ends must be connected within 10 s of each
+ * other, else the queue fails, and vbn_queue_error() says why (nobody there, another peer, late). */
 int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer);
 
 /* Takes a queue, failed or not, back to where it was when made, with a new PSN: connect it again,
