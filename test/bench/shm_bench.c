@@ -11,8 +11,8 @@
 #include "bench.h"
 
 #include <getopt.h>
-#include <signal.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,13 +141,13 @@ static inline __attribute__((always_inline)) void bare_receive(
 	}
 }
 
-#define BARE(name, size, stride)                         \
-	static void name(uint64_t n)                     \
-	{                                                \
-		if (me == 0)                             \
-			bare_send(n, size, stride);      \
-		else                                     \
-			bare_receive(n, size, stride);   \
+#define BARE(name, size, stride)                       \
+	static void name(uint64_t n)                   \
+	{                                              \
+		if (me == 0)                           \
+			bare_send(n, size, stride);    \
+		else                                   \
+			bare_receive(n, size, stride); \
 	}
 BARE(bare_64, 64, 64)
 BARE(bare_8, 8, 8)
@@ -180,7 +180,8 @@ static void bare_ping(uint64_t n)
 	for (uint64_t i = 1; i <= n; i++) {
 		if (me == 0)
 			__atomic_store_n(&shared->ball[0], i, __ATOMIC_RELEASE);
-		while (__atomic_load_n(&shared->ball[0], __ATOMIC_ACQUIRE) != (me ? i : i + (1ull << 32)))
+		while (__atomic_load_n(&shared->ball[0], __ATOMIC_ACQUIRE) !=
+			(me ? i : i + (1ull << 32)))
 			;
 		if (me == 1)
 			__atomic_store_n(&shared->ball[0], i + (1ull << 32), __ATOMIC_RELEASE);
@@ -231,13 +232,13 @@ static inline __attribute__((always_inline)) void shm_receive(uint64_t n, size_t
 	}
 }
 
-#define SHM(name, size, touch)                           \
-	static void name(uint64_t n)                     \
-	{                                                \
-		if (me == 0)                             \
-			shm_send(n, size, touch);        \
-		else                                     \
-			shm_receive(n, size, touch);     \
+#define SHM(name, size, touch)                       \
+	static void name(uint64_t n)                 \
+	{                                            \
+		if (me == 0)                         \
+			shm_send(n, size, touch);    \
+		else                                 \
+			shm_receive(n, size, touch); \
 	}
 SHM(shm_64, 64, true)
 SHM(shm_8, 8, true)
@@ -284,8 +285,8 @@ static const struct contender {
 	const char *name;
 	void (*run)(uint64_t n);
 	uint64_t n;
-	double unit; /* nanoseconds of a run by n and this */
-	int bare;    /* the contender that it is compared to; itself: none */
+	double unit;   /* nanoseconds of a run by n and this */
+	int bare;      /* the contender that it is compared to; itself: none */
 	double wanted; /* of the bare one's rate, or of its time */
 } contenders[] = {
 	{"bare ring, 64 B", bare_64, 320000, 1, 0, 0},
@@ -329,7 +330,8 @@ static void settle_on(int core, bool realtime)
 	CPU_SET((size_t)core, &set);
 	if (sched_setaffinity(0, sizeof(set), &set))
 		die("core %d may not be used", core);
-	if (realtime && sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 5}))
+	if (realtime &&
+		sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 5}))
 		die("SCHED_FIFO may not be used: be root, or leave --realtime out");
 }
 
@@ -356,7 +358,8 @@ static void report(int rounds, const char *json)
 			printf(" %8.2f %8.2f", ratio, contender->wanted);
 		printf("\n");
 		if (file)
-			fprintf(file, "%s{\"name\":\"%s\",\"ns\":%.3f,\"of_bare\":%.3f,\"wanted\":%.3f}",
+			fprintf(file,
+				"%s{\"name\":\"%s\",\"ns\":%.3f,\"of_bare\":%.3f,\"wanted\":%.3f}",
 				i ? "," : "", contender->name, spreads[i].median, ratio,
 				contender->wanted);
 	}
