@@ -1,15 +1,10 @@
-/* cm.c - connections of iWARP queues by rdma_cm: a port listens, a queue calls its peer or is called
- * by it */
+/* cm.c - a port's end of rdma_cm: where it listens, what it hears, its clock */
 
-#include "drv/verbs/iwarp.h"
-
-#include "drv/verbs/verbs.h"
+#include "drv/verbs/cm.h"
 
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
-#include <rdma/rdma_cma.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -17,44 +12,9 @@
 #include <unistd.h>
 
 enum {
-	RESOLVE_MS = 2000,
-	PATIENCE_S = 10, /* as long as a device waits for the answer to its call */
 	TICK_MS = 250,
-	CALL_MORE_S = 10, /* beyond it, until a call that the device forgot is given up */
 	BACKLOG = 256,
-	MOST_WORDS = 64, /* of what a peer says that are kept */
 };
-
-/* What the ends tell each other in rdma_cm's private data. */
-enum cm_reason {
-	CM_CALL,     /* of a call, and of its being taken */
-	CM_STRANGER, /* no queue here has this name, or it expects another peer */
-	CM_LATE,     /* the queue was not connected in time, or ended */
-};
-
-struct cm_words {
-	char magic[4]; /* "VBNI" */
-	uint8_t version;
-	uint8_t reason; /* enum cm_reason */
-	uint8_t zero[2];
-	uint8_t to[8]; /* tokens */
-	uint8_t from[8];
-};
-static_assert(sizeof(struct cm_words) == 24, "what goes over the wire");
-
-enum { CM_VERSION = 1 };
-
-static const char magic[4] = "VBNI";
-
-/* A call for a queue that is not to be connected yet. */
-struct call_kept {
-	struct rdma_cm_id *id;
-	struct cm_words words;
-	uint64_t deadline;
-	struct call_kept *next;
-};
-
-enum cm_counter { CM_TAKEN, CM_STRANGERS, CM_TOO_LATE, CM_UNANSWERED, CM_CUT_OFF, N_CM_COUNTERS };
 
 static const struct counter_name counter_names[N_CM_COUNTERS] = {
 	[CM_TAKEN] = {"connected", "connections made"},
@@ -64,30 +24,6 @@ static const struct counter_name counter_names[N_CM_COUNTERS] = {
 		"calls refused: the queue they meant was not connected in time"},
 	[CM_UNANSWERED] = {"unanswered", "queues that failed because no connection came about"},
 	[CM_CUT_OFF] = {"cut_off", "connections that ended before their queue did"},
-};
-
-struct verbs_cm {
-	struct verbs_port *port;
-	struct rdma_event_channel *channel;
-	struct rdma_cm_id *listener;
-	struct sockaddr_storage address;
-	struct link_name name; /* its token is each queue's own */
-	struct call_kept *kept;
-	int timer_fd;
-	bool ticking;
-	bool counted;
-	uint64_t counts[N_CM_COUNTERS];
-	struct counter_set counters;
-};
-
-/* What an event said; the event itself is given back at once, since an id cannot end before its
- * events are. */
-struct heard {
-	enum rdma_cm_event_type type;
-	int status;
-	struct rdma_cm_id *id;
-	uint8_t words[MOST_WORDS];
-	size_t n_words;
 };
 
 /* ---- addresses ---- */
@@ -101,34 +37,6 @@ static void ip_of(const struct sockaddr *address, uint8_t ip[16])
 	} else {
 		memcpy(ip, &((const struct sockaddr_in6 *)address)->sin6_addr, 16);
 	}
-}
-
-static void address_of(const struct link_name *name, struct sockaddr_storage *address)
-{
-	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
-	struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
-
-	memset(address, 0, sizeof(*address));
-	if (!memcmp(name->ip, prefix, sizeof(prefix))) {
-		v4->sin_family = AF_INET;
-		memcpy(&v4->sin_addr, name->ip + 12, 4);
-		memcpy(&v4->sin_port, name->port, 2);
-	} else {
-		v6->sin6_family = AF_INET6;
-		memcpy(&v6->sin6_addr, name->ip, 16);
-		memcpy(&v6->sin6_port, name->port, 2);
-	}
-}
-
-/* "10.0.0.1 port 4711" */
-static const char *name_text(const struct link_name *name, char text[80])
-{
-	char ip[48];
-
-	snprintf(text, 80, "%s port %u", vbn__rdma_gid_text(name->ip, ip),
-		(uint32_t)name->port[0] << 8 | name->port[1]);
-	return text;
 }
 
 /* What a peer on another host can reach comes first; a link-local IPv6 address would need a scope. */
@@ -147,7 +55,7 @@ static int address_rank(const struct sockaddr *address)
 
 /* ---- a port's life ---- */
 
-static bool is_this_device(const struct verbs_cm *cm, const struct rdma_cm_id *id)
+bool vbn__cm_is_here(const struct verbs_cm *cm, const struct rdma_cm_id *id)
 {
 	const struct rdma_port *port = &cm->port->rdma;
 
@@ -168,7 +76,7 @@ static bool listen_at(struct verbs_cm *cm, const struct sockaddr *address)
 	((struct sockaddr_in *)&cm->address)->sin_port = 0; /* both families have it there */
 	if (rdma_create_id(cm->channel, &id, NULL, RDMA_PS_TCP))
 		return false;
-	if (!rdma_bind_addr(id, (struct sockaddr *)&cm->address) && is_this_device(cm, id) &&
+	if (!rdma_bind_addr(id, (struct sockaddr *)&cm->address) && vbn__cm_is_here(cm, id) &&
 		!rdma_listen(id, BACKLOG)) {
 		const __be16 port = (be_force __be16)rdma_get_src_port(id);
 
@@ -274,13 +182,7 @@ void vbn__cm_stop(struct verbs_port *port)
 		return;
 	if (cm->counted)
 		vbn__counters_remove(&cm->counters);
-	while (cm->kept) {
-		struct call_kept *call = cm->kept;
-
-		cm->kept = call->next;
-		rdma_destroy_id(call->id);
-		free(call);
-	}
+	vbn__cm_drop_kept(cm);
 	if (cm->listener)
 		rdma_destroy_id(cm->listener);
 	if (cm->timer_fd >= 0) {
@@ -306,315 +208,7 @@ void vbn__cm_name(const struct verbs_port *port, struct link_name *name)
 	name->token[0] = 0; /* an address has 24 bits of a PSN for it, and 32 of a Q_Key */
 }
 
-/* ---- a link's state ---- */
-
-static struct verbs_cm *cm_of(const struct verbs_queue *vq)
-{
-	return verbs_port(vq->queue.port)->cm;
-}
-
-static void link_up(struct verbs_queue *vq)
-{
-	count_add(&cm_of(vq)->counts[CM_TAKEN], 1);
-	store_release(&vq->link->state, LINK_UP);
-	queue_tell(&vq->queue, NEWS_LINK);
-}
-
-static printf_like(3, 4) void link_down(
-	struct verbs_queue *vq, enum vbn_status status, const char *format, ...)
-{
-	struct verbs_link *link = vq->link;
-	va_list args;
-
-	if (link->state != LINK_TRYING && link->state != LINK_UP)
-		return;
-	count_add(&cm_of(vq)->counts[link->state == LINK_UP ? CM_CUT_OFF : CM_UNANSWERED], 1);
-	va_start(args, format);
-	vsnprintf(link->why, sizeof(link->why), format, args);
-	va_end(args);
-	link->status = status;
-	store_release(&link->state, LINK_DOWN);
-	queue_tell(&vq->queue, NEWS_LINK);
-}
-
-static void tick(struct verbs_cm *cm, bool wanted)
-{
-	const struct itimerspec every = {.it_interval.tv_nsec = wanted ? TICK_MS * 1000000l : 0,
-		.it_value.tv_nsec = wanted ? TICK_MS * 1000000l : 0};
-
-	if (cm->ticking != wanted)
-		timerfd_settime(cm->timer_fd, 0, &every, NULL);
-	cm->ticking = wanted;
-}
-
-static uint64_t patience_ends(void)
-{
-	return clock_ns() + PATIENCE_S * 1000000000ull;
-}
-
-/* ---- what is said ---- */
-
-static struct cm_words words_make(enum cm_reason reason, const uint8_t to[8], const uint8_t from[8])
-{
-	struct cm_words words = {.version = CM_VERSION, .reason = (uint8_t)reason};
-
-	memcpy(words.magic, magic, sizeof(magic));
-	memcpy(words.to, to, sizeof(words.to));
-	memcpy(words.from, from, sizeof(words.from));
-	return words;
-}
-
-/* False: it is not ours. A device may add zeros behind what was said. */
-static bool words_read(const struct heard *heard, struct cm_words *words)
-{
-	if (heard->n_words < sizeof(*words))
-		return false;
-	memcpy(words, heard->words, sizeof(*words));
-	return !memcmp(words->magic, magic, sizeof(magic)) && words->version == CM_VERSION;
-}
-
-static bool same_token(const uint8_t a[8], const uint8_t b[8])
-{
-	return !memcmp(a, b, 8);
-}
-
-static struct rdma_conn_param conn_param(const struct verbs_queue *vq, const struct cm_words *words)
-{
-	const struct vbn_queue_conf *conf = &vq->queue.conf;
-
-	return (struct rdma_conn_param){
-		.private_data = words,
-		.private_data_len = sizeof(*words),
-		.responder_resources = (uint8_t)min(conf->max_peer_reads.value, 254u),
-		.initiator_depth = (uint8_t)min(rdma_reads(conf, &vq->peer), 254u),
-		.srq = conf->srq != NULL,
-		.qp_num = vq->qp->qp_num,
-	};
-}
-
-/* ---- being called ---- */
-
-static void refuse(struct verbs_cm *cm, struct rdma_cm_id *id, const struct cm_words *asked,
-	enum cm_reason reason)
-{
-	struct cm_words words = words_make(reason, asked->from, asked->to);
-
-	count_add(&cm->counts[reason == CM_LATE ? CM_TOO_LATE : CM_STRANGERS], 1);
-	rdma_reject(id, &words, sizeof(words));
-	rdma_destroy_id(id);
-}
-
-static struct verbs_queue *find(const struct verbs_cm *cm, const uint8_t token[8])
-{
-	for (struct vbn_queue *queue = cm->port->rdma.port.queues; queue; queue = queue->next)
-		if (same_token(verbs_queue(queue)->link->own.token, token))
-			return verbs_queue(queue);
-	return NULL;
-}
-
-static void take_call(struct verbs_queue *vq, struct rdma_cm_id *id)
-{
-	struct verbs_link *link = vq->link;
-	struct cm_words words = words_make(CM_CALL, link->peer.token, link->own.token);
-	struct rdma_conn_param param = conn_param(vq, &words);
-	char text[80];
-
-	id->context = vq;
-	link->id = id;
-	if (rdma_accept(id, &param))
-		link_down(vq, VBN_RETRY_EXCEEDED,
-			"the call of its peer at %s could not be taken (%s): has it given up? Reset both ends and connect them again",
-			name_text(&link->peer, text), strerror(errno));
-}
-
-/* The peer that the queue expects, which is the one to call. */
-static bool is_expected(const struct verbs_link *link, const struct cm_words *words)
-{
-	return link->state == LINK_TRYING && !link->id &&
-		same_token(link->peer.token, words->from) &&
-		memcmp(&link->peer, &link->own, sizeof(link->own)) < 0;
-}
-
-static bool keep_call(struct verbs_cm *cm, struct rdma_cm_id *id, const struct cm_words *words)
-{
-	struct call_kept *call;
-
-	for (call = cm->kept; call; call = call->next)
-		if (same_token(call->words.to, words->to))
-			return false; /* one is enough: only who has the address can call */
-	call = malloc(sizeof(*call));
-	if (!call)
-		return false;
-	*call = (struct call_kept){
-		.id = id, .words = *words, .deadline = patience_ends(), .next = cm->kept};
-	cm->kept = call;
-	tick(cm, true);
-	return true;
-}
-
-/* The kept call for this queue, taken out; NULL: there is none. */
-static struct call_kept *kept_for(struct verbs_cm *cm, const uint8_t token[8])
-{
-	for (struct call_kept **at = &cm->kept; *at; at = &(*at)->next) {
-		struct call_kept *call = *at;
-
-		if (same_token(call->words.to, token)) {
-			*at = call->next;
-			return call;
-		}
-	}
-	return NULL;
-}
-
-static void called(struct verbs_cm *cm, const struct heard *heard)
-{
-	struct cm_words words = {0};
-	struct verbs_queue *vq = NULL;
-
-	heard->id->context = NULL;
-	if (words_read(heard, &words) && words.reason == CM_CALL)
-		vq = find(cm, words.to);
-	if (vq && is_expected(vq->link, &words))
-		take_call(vq, heard->id);
-	else if (!vq || vq->link->state != LINK_NONE || !keep_call(cm, heard->id, &words))
-		refuse(cm, heard->id, &words, CM_STRANGER);
-}
-
-/* ---- calling ---- */
-
-static int cannot_call(const struct verbs_queue *vq, const char *verb)
-{
-	char text[80];
-
-	return fail(errno, "queue %s/%u cannot be connected: %s of its peer's address, %s: %s",
-		vq->queue.port->info.name, vq->queue.number, verb, name_text(&vq->link->peer, text),
-		strerror(errno));
-}
-
-static int start_call(struct verbs_queue *vq)
-{
-	struct verbs_cm *cm = cm_of(vq);
-	struct verbs_link *link = vq->link;
-	struct sockaddr_storage from = cm->address, to;
-
-	address_of(&link->peer, &to);
-	if (from.ss_family != to.ss_family)
-		return fail(EAFNOSUPPORT,
-			"queue %s/%u cannot be connected: one end has an IPv4 address and the other IPv6: give both interfaces addresses of the same kind",
-			vq->queue.port->info.name, vq->queue.number);
-	if (rdma_create_id(cm->channel, &link->id, vq, RDMA_PS_TCP)) {
-		link->id = NULL;
-		return cannot_call(vq, "rdma_create_id");
-	}
-	if (rdma_resolve_addr(
-		    link->id, (struct sockaddr *)&from, (struct sockaddr *)&to, RESOLVE_MS)) {
-		int ret = cannot_call(vq, "rdma_resolve_addr");
-
-		rdma_destroy_id(link->id);
-		link->id = NULL;
-		return ret;
-	}
-	return 0;
-}
-
-static void call(struct verbs_queue *vq)
-{
-	struct verbs_link *link = vq->link;
-	struct cm_words words = words_make(CM_CALL, link->peer.token, link->own.token);
-	struct rdma_conn_param param = conn_param(vq, &words);
-	char text[80];
-
-	if (!is_this_device(cm_of(vq), link->id))
-		link_down(vq, VBN_RETRY_EXCEEDED,
-			"the way to its peer at %s leads through another device: check the host's routes",
-			name_text(&link->peer, text));
-	else if (rdma_connect(link->id, &param))
-		link_down(vq, VBN_RETRY_EXCEEDED,
-			"its peer at %s does not take the connection (%s): is its process running, and the way there open?",
-			name_text(&link->peer, text), strerror(errno));
-}
-
-/* ---- what comes of a connection ---- */
-
-static void answered(struct verbs_queue *vq, const struct heard *heard)
-{
-	struct verbs_link *link = vq->link;
-	const bool called_by_us = memcmp(&link->own, &link->peer, sizeof(link->own)) < 0;
-	struct cm_words words;
-	char text[80];
-
-	if (called_by_us &&
-		(!words_read(heard, &words) || !same_token(words.to, link->own.token) ||
-			!same_token(words.from, link->peer.token)))
-		link_down(vq, VBN_REMOTE_INVALID,
-			"who took the call at %s is not the queue of that address: exchange addresses of this run",
-			name_text(&link->peer, text));
-	else if (link->state == LINK_TRYING)
-		link_up(vq);
-}
-
-static void rejected(struct verbs_queue *vq, const struct heard *heard)
-{
-	struct cm_words words = {0};
-	const bool ours = words_read(heard, &words);
-	char text[80];
-
-	link_down(vq, VBN_REMOTE_ABORTED, "its peer at %s refused the connection: %s",
-		name_text(&vq->link->peer, text),
-		!ours ? "nobody of ours answers there: exchange addresses of this run"
-			: words.reason == CM_LATE
-			? "its end was not connected in time: both ends must call vbn_queue_connect() within 10 s"
-			: "no queue there has the address, or it was connected to another peer: exchange addresses of this run");
-}
-
-/* Status is the kernel's: an errno, negated. */
-static void broke_off(struct verbs_queue *vq, const struct heard *heard)
-{
-	const int error = heard->status < 0 ? -heard->status : heard->status;
-	char text[80];
-
-	link_down(vq, VBN_RETRY_EXCEEDED,
-		"no connection to its peer at %s came about (%s, %s): both ends must call vbn_queue_connect() within 10 s, and the way between them be open",
-		name_text(&vq->link->peer, text), rdma_event_str(heard->type),
-		error ? strerror(error) : "no more is known");
-}
-
-static void on_heard(struct verbs_cm *cm, const struct heard *heard)
-{
-	struct verbs_queue *vq = heard->id->context;
-	char text[80];
-
-	if (heard->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-		called(cm, heard);
-		return;
-	}
-	if (!vq)
-		return; /* the listener, or a call that is kept: nothing can be done about it */
-	switch (heard->type) {
-	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		if (rdma_resolve_route(heard->id, RESOLVE_MS))
-			broke_off(vq,
-				&(struct heard){
-					RDMA_CM_EVENT_ROUTE_ERROR, -errno, heard->id, {0}, 0});
-		return;
-	case RDMA_CM_EVENT_ROUTE_RESOLVED: call(vq); return;
-	case RDMA_CM_EVENT_ESTABLISHED: answered(vq, heard); return;
-	case RDMA_CM_EVENT_REJECTED: rejected(vq, heard); return;
-	case RDMA_CM_EVENT_ADDR_ERROR:
-	case RDMA_CM_EVENT_ROUTE_ERROR:
-	case RDMA_CM_EVENT_CONNECT_ERROR:
-	case RDMA_CM_EVENT_UNREACHABLE: broke_off(vq, heard); return;
-	case RDMA_CM_EVENT_DISCONNECTED:
-	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		link_down(vq, VBN_REMOTE_ABORTED,
-			"its connection to %s has ended: the peer's queue or process is gone, or one end broke a rule (a message without a receive posted for it, or an access that is not allowed)",
-			name_text(&vq->link->peer, text));
-		return;
-	default:
-		log_debug(
-			"port %s: %s", cm->port->rdma.port.info.name, rdma_event_str(heard->type));
-	}
-}
+/* ---- what it hears ---- */
 
 static void on_channel(int fd, void *arg)
 {
@@ -630,102 +224,27 @@ static void on_channel(int fd, void *arg)
 	if (heard.n_words && event->param.conn.private_data)
 		memcpy(heard.words, event->param.conn.private_data, heard.n_words);
 	rdma_ack_cm_event(event);
-	on_heard(cm, &heard);
+	vbn__cm_hear(cm, &heard);
 }
 
 /* ---- time ---- */
 
-static bool look_at_kept(struct verbs_cm *cm, uint64_t now)
+void vbn__cm_tick(struct verbs_cm *cm, bool wanted)
 {
-	for (struct call_kept **at = &cm->kept; *at;) {
-		struct call_kept *call = *at;
+	const struct itimerspec every = {.it_interval.tv_nsec = wanted ? TICK_MS * 1000000l : 0,
+		.it_value.tv_nsec = wanted ? TICK_MS * 1000000l : 0};
 
-		if (now < call->deadline) {
-			at = &call->next;
-			continue;
-		}
-		*at = call->next;
-		refuse(cm, call->id, &call->words, CM_LATE);
-		free(call);
-	}
-	return cm->kept;
-}
-
-/* Of a call that this end makes the device says how it went. */
-static bool look_at_queues(struct verbs_cm *cm, uint64_t now)
-{
-	bool waiting = false;
-	char text[80];
-
-	for (struct vbn_queue *queue = cm->port->rdma.port.queues; queue; queue = queue->next) {
-		struct verbs_queue *vq = verbs_queue(queue);
-
-		if (vq->link->state != LINK_TRYING)
-			continue;
-		if (now >= vq->link->deadline)
-			link_down(vq, VBN_RETRY_EXCEEDED,
-				"its peer at %s did not call within %d s: both ends must call vbn_queue_connect() within that time",
-				name_text(&vq->link->peer, text), PATIENCE_S);
-		else
-			waiting = true;
-	}
-	return waiting;
+	if (cm->ticking != wanted)
+		timerfd_settime(cm->timer_fd, 0, &every, NULL);
+	cm->ticking = wanted;
 }
 
 static void on_tick(int fd, void *arg)
 {
 	struct verbs_cm *cm = arg;
 	uint64_t now = clock_ns(), count;
-	bool kept, waiting;
 
 	if (read(fd, &count, sizeof(count)) < 0)
 		return;
-	kept = look_at_kept(cm, now);
-	waiting = look_at_queues(cm, now);
-	tick(cm, kept || waiting);
-}
-
-/* ---- a queue's ---- */
-
-int vbn__cm_connect(struct verbs_queue *vq)
-{
-	struct verbs_cm *cm = cm_of(vq);
-	struct verbs_link *link = vq->link;
-	const int order = memcmp(&link->own, &link->peer, sizeof(link->own));
-	struct call_kept *call;
-	int ret = 0;
-
-	if (!order)
-		return fail(EINVAL,
-			"queue %s/%u cannot be connected to itself: iWARP connects two ends",
-			vq->queue.port->info.name, vq->queue.number);
-	if (order < 0)
-		ret = start_call(vq);
-	if (ret)
-		return ret;
-	link->deadline = patience_ends() + (order < 0 ? CALL_MORE_S * 1000000000ull : 0);
-	store_release(&link->state, LINK_TRYING);
-	call = kept_for(cm, link->own.token);
-	if (call && is_expected(link, &call->words))
-		take_call(vq, call->id);
-	else if (call)
-		refuse(cm, call->id, &call->words, CM_STRANGER);
-	free(call);
-	tick(cm, true);
-	return 0;
-}
-
-void vbn__cm_end(struct verbs_queue *vq)
-{
-	struct verbs_cm *cm = cm_of(vq);
-	struct verbs_link *link = vq->link;
-	struct call_kept *call = kept_for(cm, link->own.token);
-
-	if (call)
-		refuse(cm, call->id, &call->words, CM_LATE);
-	free(call);
-	if (link->id)
-		rdma_destroy_id(link->id);
-	link->id = NULL;
-	store_release(&link->state, LINK_NONE);
+	vbn__cm_tick(cm, vbn__cm_look(cm, now));
 }

@@ -1,6 +1,7 @@
 /* iwarp.h - queues of an iWARP device: connected by rdma_cm, and what their data path does otherwise
  *
- *   cm.c        on the control thread: a port listens, a queue calls its peer or is called by it
+ *   cm.c        on the control thread: a port listens, and hears; with call.c by cm.h
+ *   call.c      there, too: a queue calls its peer or is called by it
  *   cm_none.c   where the library was built without librdmacm: why there are no connections
  *   iwarp.c     on the worker's thread: a queue that is being connected, or was cut off
  *
