@@ -343,7 +343,7 @@ class Faults(CommandTest):
     def test_failed_device(self):
         """Who only received by vbn_recv() never heard that the device had failed."""
         for op in ("send", "read"):
-            answer, result = under_fault("device-fatal=300ms", "--duration", "60", "--op", op)
+            answer, result = under_fault("device-fatal=2s", "--duration", "60", "--op", op)
             self.status(answer, LOST)
             self.assertEqual(result["failed_queues"], 2, answer)
             self.assertIn("fatal", result["errors"][0])
