@@ -22,7 +22,8 @@ static const struct {
 	{"latency", cmd_latency, "one message at a time: its time, in percentiles", true},
 	{"doctor", cmd_doctor, "what this machine lacks, with the commands that mend it", false},
 	{"devices", cmd_devices, "ports, drivers, NUMA nodes, GIDs, capabilities", true},
-	{"top", cmd_top, "live counters of running processes: workers, queues, pools, ports", false},
+	{"top", cmd_top, "live counters of running processes: workers, queues, pools, ports",
+		false},
 	{"vhca", cmd_vhca, "run a command on an emulated ConnectX", false},
 };
 

@@ -31,7 +31,8 @@
 extern "C" {
 #endif
 
-#define VBN_CHANNEL_MAX_DATA 512 /* bytes that the application may give to either side's handshake */
+#define VBN_CHANNEL_MAX_DATA \
+	512 /* bytes that the application may give to either side's handshake */
 
 struct vbn_channel;
 struct vbn_channel_group;
@@ -152,7 +153,7 @@ int vbn_channel_send(struct vbn_channel *channel, struct vbn_buf **bufs, int n);
 void vbn_channel_end(struct vbn_channel *channel);
 
 enum vbn_channel_op {
-	VBN_CHANNEL_OPENED,  /* data, len: what the end that listens gave with its answer, at the end
+	VBN_CHANNEL_OPENED, /* data, len: what the end that listens gave with its answer, at the end
 				that connects; valid as long as the channel */
 	VBN_CHANNEL_MESSAGE, /* data, len, number, and buf where it came in one; to be released */
 	VBN_CHANNEL_SENT,    /* buf and cookie are back: message `number` is in the peer's memory */
