@@ -5,6 +5,17 @@
 
 #include "drv/verbs/verbs.h"
 
+/* The end that called says something first, if only a write of no bytes: soft-iWARP may have missed
+ * what its own peer-to-peer handshake sent, and looks again when more comes. */
+static void speak_first(struct verbs_queue *vq)
+{
+	const struct vbn_remote nowhere = {0};
+
+	if (memcmp(&vq->link->own, &vq->link->peer, sizeof(struct link_name)) < 0 &&
+		vq->sq.head == vq->sq.rung)
+		vbn__verbs_write_inline(&vq->queue, "", 0, &nowhere);
+}
+
 /* Whether it is known how the connecting went: then the queue's functions are other ones, and what
  * was staged meanwhile has been posted. */
 static bool settle(struct verbs_queue *vq)
@@ -14,6 +25,7 @@ static bool settle(struct verbs_queue *vq)
 	switch ((enum link_state)load_acquire(&link->state)) {
 	case LINK_UP:
 		vbn__verbs_ops_fill(vq);
+		speak_first(vq);
 		vq->queue.ops->flush(&vq->queue);
 		return true;
 	case LINK_DOWN: vbn__verbs_failed(vq, link->status, link->why); return true;
