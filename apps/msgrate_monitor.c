@@ -52,6 +52,13 @@ static bool sides_quiet(const struct run *run)
 	return true;
 }
 
+/* How long the other process may take to end, too: with --iters it may be a slower one with as many to
+ * send. */
+static uint64_t others_time(const struct run *run, uint64_t now)
+{
+	return SILENCE + (run->conf.iters ? 4 * (now - load_once(&run->sides[0].start.ns)) : 0);
+}
+
 /* Between processes: neither sends any more, and each knows what the other one has sent. The one
  * that is told to end by the other, or by a signal, tells it, too. */
 static void agree_on_end(struct run *run)
@@ -63,7 +70,7 @@ static void agree_on_end(struct run *run)
 			break;
 	if (other_tell_end(run))
 		return;
-	until = now_ns() + SILENCE;
+	until = now_ns() + others_time(run, now_ns());
 	while (!other_poll(run, SECOND / 50))
 		if (now_ns() > until) {
 			other_is_silent(run);
@@ -94,21 +101,36 @@ static void wind_down(struct run *run)
 	vbn_stop();
 }
 
+static bool sent_all_iters(const struct run *run)
+{
+	return run->conf.iters && run->n_senders && load_once(&run->n_unfinished) <= 0;
+}
+
+/* The other process has ended because all of its --iters are sent, not because it was stopped. */
+static bool other_sent_all_iters(const struct run *run)
+{
+	if (!run->conf.iters || run->other->lost)
+		return false;
+	for (int i = 0; i < run->n_ends; i++)
+		if (load_once(&run->ends[i].peer_sent) < (uint64_t)run->conf.iters)
+			return false;
+	return true;
+}
+
 /* Between processes the run is over before its time where the other one says so, a signal has come,
  * or with --iters both have sent all. */
 static bool is_over(struct run *run)
 {
 	if (!run->other)
 		return false;
-	if (other_poll(run, 0)) {
+	if (other_poll(run, 0) && !(run->n_senders && other_sent_all_iters(run))) {
 		run->other->ended_early =
 			run->other->leads && run->other->ended && !run->conf.iters;
 		if (run->other->ended_early)
 			say("the other process has ended the run before its time");
 		return true;
 	}
-	return stop_signal() ||
-		(run->conf.iters && run->n_senders && load_once(&run->n_unfinished) <= 0);
+	return stop_signal() || sent_all_iters(run);
 }
 
 /* Sleeps to the moment in naps short enough to hear the other process. */

@@ -243,7 +243,7 @@ static inline bool ring_refresh(struct ring_writer *w, const struct shm_head *pe
 
 /* Fills what is left before the ring's end with a PAD where a record of `size` does not fit there.
  * False: there is no room. */
-static inline bool ring_pad(struct ring_writer *w, uint32_t size)
+static force_inline bool ring_pad(struct ring_writer *w, uint32_t size)
 {
 	const uint32_t left = w->mask + 1 - ((uint32_t)w->pos & w->mask);
 
