@@ -131,6 +131,7 @@ static int claim(struct vbn_zone *zone, const struct shape *shape, struct vbn_po
 		goto out;
 	}
 	pool->id = id;
+	store_once(&pool->home, vbn__home); /* a worker that ends looks at all there are */
 	vbn__pools[id] = pool;
 	*claimed = pool;
 out:
@@ -236,7 +237,6 @@ static void build(
 	pool->stride = shape->stride;
 	pool->zone_id = (uint16_t)pool->zone->id;
 	pool->own_zone = !conf->zone;
-	pool->home = vbn__home;
 	snprintf(pool->name, sizeof(pool->name), "%.25s/%u", name_of(conf), pool->id);
 	pool->counters = (struct counter_set){.kind = "pool",
 		.names = counter_names,
