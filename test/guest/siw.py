@@ -47,8 +47,8 @@ def documents(text):
 
 
 class Tests:
-    """Mixed into a test of the guest: `guest` is that, succeeds() and the assertions its."""
-    guest = None
+    """Mixed into a test of the guest: job(), succeeds() and the assertions are its."""
+    job = None
 
     def results(self, job):
         """Those of its runs: nothing was lost, all was right."""
@@ -62,7 +62,7 @@ class Tests:
 
     def test_siw_messages(self):
         """Every operation that the device has, and what it has not refused; with a shared ring too; reset and connected again."""
-        job = self.guest().run(f"VBN_TEST_DEVICE=siw0 VBN_TEST_MESSAGES=20 {MESSAGES}", 300)
+        job = self.job(f"VBN_TEST_DEVICE=siw0 VBN_TEST_MESSAGES=20 {MESSAGES}", 300)
         self.succeeds(job)
         for transport in "rc", "rc with an SRQ":
             self.assertRegex(job.out, f"\n{transport}: 30 combinations", job)
@@ -71,7 +71,7 @@ class Tests:
         """Every message checked, at every size."""
         for operation in "send", "write", "read":
             with self.subTest(operation):
-                job = self.guest().run(f"{VERBENA} msgrate {SMALL} --op {operation} --size 16-1MiB --iters 20 --verify --json -"
+                job = self.job(f"{VERBENA} msgrate {SMALL} --op {operation} --size 16-1MiB --iters 20 --verify --json -"
                                        " 2>/run/errors || { cat /run/errors; false; }", 300)
                 runs = self.results(job)
                 self.assertEqual([run["size"] for run in runs][-1], 1 << 20, job)
@@ -81,13 +81,13 @@ class Tests:
         """What iWARP has not the command says, and that it cannot run there."""
         for options in "--op send-imm", "--op write-imm", "--op fetch-add", "--op cmp-swap", "--connection ud", "--connection uc":
             with self.subTest(options):
-                job = self.guest().run(f"{VERBENA} msgrate {SMALL} {options} --iters 1")
+                job = self.job(f"{VERBENA} msgrate {SMALL} {options} --iters 1")
                 self.assertEqual(job.status, 3, job)
                 self.assertIn("an iWARP one", job.out)
 
     def test_siw_devices(self):
         """The list says what it has."""
-        job = self.guest().run(f"{VERBENA} devices --json -")
+        job = self.job(f"{VERBENA} devices --json -")
         self.succeeds(job)
         siw = next(device for device in json.loads(job.out)["devices"] if device["name"] == "siw0")
         self.assertEqual((siw["link"], siw["capabilities"]), ("iwarp", ["rc", "send", "write", "read"]))
@@ -96,15 +96,15 @@ class Tests:
         """Both ways at once, where each tells the other what it has received; and operations that the other does not see."""
         for options in "--bidirectional --queues 2 --iters 100", "--op write --iters 100", "--op read --iters 100":
             with self.subTest(options):
-                self.assertEqual(len(self.results(self.guest().run(TWO.format(options), 120))), 2)
+                self.assertEqual(len(self.results(self.job(TWO.format(options), 120))), 2)
 
     def test_siw_latency(self):
-        job = self.guest().run(f"{VERBENA} latency --device siw0 --iters 20 --json -", 60)
+        job = self.job(f"{VERBENA} latency --device siw0 --iters 20 --json -", 60)
         self.results(job)
 
     def test_siw_peer_killed(self):
         """Then the end that is left says so, and ends."""
-        job = self.guest().run(KILLED, 120)
+        job = self.job(KILLED, 120)
         self.assertRegex(job.out, "status [14]\n", job)
         self.assertRegex(job.out, "connection to .* has ended|connection has ended|is lost|was lost|ended", job)
 
@@ -112,4 +112,4 @@ class Tests:
         """All that channels do, the death of a peer included."""
         for program in "channel_real_test", "channel_process_real_test":
             with self.subTest(program):
-                self.succeeds(self.guest().run(f"CHANNEL_PORT=siw0 CHANNEL_PATIENCE=5 {CHANNELS}/{program}", 300))
+                self.succeeds(self.job(f"CHANNEL_PORT=siw0 CHANNEL_PATIENCE=5 {CHANNELS}/{program}", 300))

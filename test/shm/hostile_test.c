@@ -221,24 +221,10 @@ static void test_liar(void **state)
 	two.exported = NULL;
 }
 
-static int open_all(void **state)
-{
-	(void)state;
-	two_open();
-	return 0;
-}
-
-static int close_all(void **state)
-{
-	(void)state;
-	two_close();
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_liar, open_all, close_all),
+		cmocka_unit_test_setup_teardown(test_liar, two_open, two_close),
 	};
 
 	(void)argv;

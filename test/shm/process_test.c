@@ -55,7 +55,7 @@ static int other_echoes(void)
 	while (two_hear(&(struct two_word){0})) /* it carries out what it is asked */
 		for (int i = 0; i < 1000; i++)
 			vbn_poll(two.worker, (struct vbn_event[1]){0}, 1);
-	two_close();
+	two_close(NULL);
 	return 0;
 }
 
@@ -254,21 +254,7 @@ static void test_killed(void **state)
 	free(times);
 }
 
-static int open_all(void **state)
-{
-	(void)state;
-	two_open();
-	return 0;
-}
-
-static int close_all(void **state)
-{
-	(void)state;
-	two_close();
-	return 0;
-}
-
-#define test(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
+#define test(name) cmocka_unit_test_setup_teardown(name, two_open, two_close)
 
 int main(int argc, char **argv)
 {

@@ -20,27 +20,6 @@ static uint64_t count_of(enum shm_count which)
 	return __atomic_load_n(&shm_port(duo.port)->counts[which], __ATOMIC_RELAXED);
 }
 
-static void expect_failed(struct vbn_queue *queue, enum vbn_status status, const char *words)
-{
-	for (;;) {
-		duo_wait(queue, 1);
-		if (duo.events[0].op == VBN_OP_FAILED)
-			break;
-		vbn_buf_free(&duo.events[0].buf, 1); /* what had arrived before */
-	}
-	if (duo.events[0].status != status)
-		unit_fail("it failed otherwise: %s", vbn_queue_error(queue));
-	assert_has(vbn_queue_error(queue), words);
-}
-
-static void expect_returned(struct vbn_queue *queue, enum vbn_op op, enum vbn_status status)
-{
-	duo_wait(queue, 1);
-	assert_int_equal(duo.events[0].op, op);
-	assert_int_equal(duo.events[0].status, status);
-	vbn_buf_free(&duo.events[0].buf, 1);
-}
-
 static void meet_again(void)
 {
 	duo_reset(duo.a);
@@ -173,7 +152,7 @@ static void test_write_then_send(void **state)
 		duo_wait(duo.b, 1);
 		duo_check(at, i, i * 20);
 		vbn_buf_free(&duo.events[0].buf, 1);
-		expect_returned(duo.a, VBN_OP_WRITE, VBN_OK);
+		duo_expect_returned(duo.a, VBN_OP_WRITE, VBN_OK);
 	}
 }
 
@@ -220,27 +199,27 @@ static void refused_remotely(enum duo_kind kind)
 	duo_connect(&conf);
 	assert_int_equal(vbn_read_one(duo.a, duo_buf(0, 100), beyond), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "for WQE 0 (RDMA_READ, 100 bytes");
-	expect_returned(duo.a, VBN_OP_READ, VBN_REMOTE_ACCESS);
-	expect_failed(duo.b, VBN_LOCAL_ACCESS, "the peer asked for a read");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "for WQE 0 (RDMA_READ, 100 bytes");
+	duo_expect_returned(duo.a, VBN_OP_READ, VBN_REMOTE_ACCESS);
+	duo_expect_failed(duo.b, VBN_LOCAL_ACCESS, "the peer asked for a read");
 	meet_again();
 	assert_int_equal(vbn_write_imm_one(duo.a, duo_buf(0, 100), tail, 1), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE_IMM, 100 bytes");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE_IMM, 100 bytes");
 	meet_again();
 	assert_int_equal(vbn_write_one(duo.a, duo_buf(0, 100), other), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE, 100 bytes");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE, 100 bytes");
 	meet_again();
 	assert_int_equal(vbn_fetch_add_one(duo.a, duo_buf(0, 8), beyond, 1), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(ATOMIC_FA, 8 bytes");
-	expect_returned(duo.a, VBN_OP_FETCH_ADD, VBN_REMOTE_ACCESS);
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "(ATOMIC_FA, 8 bytes");
+	duo_expect_returned(duo.a, VBN_OP_FETCH_ADD, VBN_REMOTE_ACCESS);
 	meet_again();
 	assert_int_equal(vbn_cmp_swap_one(duo.a, duo_buf(0, 8), odd, 1, 2), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_INVALID, "(ATOMIC_CS, 8 bytes");
-	expect_returned(duo.a, VBN_OP_CMP_SWAP, VBN_REMOTE_INVALID);
+	duo_expect_failed(duo.a, VBN_REMOTE_INVALID, "(ATOMIC_CS, 8 bytes");
+	duo_expect_returned(duo.a, VBN_OP_CMP_SWAP, VBN_REMOTE_INVALID);
 	meet_again();
 	duo_disconnect();
 }
@@ -264,7 +243,7 @@ static void test_access_ends(void **state)
 	duo_connect(&conf);
 	assert_int_equal(vbn_read_one(duo.a, duo_buf(0, 10), vbn_export_remote(duo.target, 0)), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "RDMA_READ");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "RDMA_READ");
 	duo_disconnect();
 	conf = plain();
 	duo_connect(&conf);
@@ -281,7 +260,7 @@ static void test_access_ends(void **state)
 	vbn_export_destroy(other);
 	assert_int_equal(vbn_write_inline(duo.a, "more", 4, remote), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "exports no such memory");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "exports no such memory");
 }
 
 static void test_longer_than_a_receive(void **state)
@@ -295,8 +274,8 @@ static void test_longer_than_a_receive(void **state)
 		vbn_buf_append(buf, more);
 		assert_int_equal(vbn_send_one(duo.a, buf), 1);
 		vbn_flush(duo.a);
-		expect_failed(duo.a, VBN_REMOTE_INVALID, "longer than its receive");
-		expect_failed(duo.b, VBN_LOCAL_LENGTH, "longer than its receive");
+		duo_expect_failed(duo.a, VBN_REMOTE_INVALID, "longer than its receive");
+		duo_expect_failed(duo.b, VBN_LOCAL_LENGTH, "longer than its receive");
 		meet_again();
 		duo_disconnect();
 	}
@@ -315,7 +294,7 @@ static void test_peer_gone(void **state)
 		assert_int_equal(vbn_poll(duo.worker, duo.events, 8), 0);
 		assert_int_equal(vbn_send_one(duo.a, duo_buf(0, 8)), 1);
 		vbn_flush(duo.a);
-		expect_failed(duo.a, VBN_REMOTE_ABORTED, "is gone");
+		duo_expect_failed(duo.a, VBN_REMOTE_ABORTED, "is gone");
 		duo_reset(duo.a);
 		assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.b), 0);
 		duo_meet();
@@ -338,70 +317,17 @@ static void test_peer_gone_meanwhile(void **state)
 	vbn_flush(duo.a);
 	vbn_queue_destroy(duo.b);
 	duo.b = NULL;
-	expect_failed(duo.a, VBN_REMOTE_ABORTED, "for WQE 0 (RDMA_WRITE, 100 bytes");
-	expect_returned(duo.a, VBN_OP_WRITE, VBN_REMOTE_ABORTED);
+	duo_expect_failed(duo.a, VBN_REMOTE_ABORTED, "for WQE 0 (RDMA_WRITE, 100 bytes");
+	duo_expect_returned(duo.a, VBN_OP_WRITE, VBN_REMOTE_ABORTED);
 	assert_ptr_equal(duo.events[0].cookie, &duo);
-}
-
-/* A queue at work is reset: what it had comes back in order, and its rings begin anew. */
-static void reset_at_work(enum vbn_transport transport, enum duo_kind kind)
-{
-	struct vbn_queue_conf conf = duo_conf(transport, kind);
-
-	duo_connect(&conf);
-	for (uintptr_t round = 0; round < 12; round++) {
-		uintptr_t next = 0;
-		uint64_t start = clock_ns();
-		bool failed = false;
-		int ret;
-
-		duo_stream(duo.a, duo.b, 40 + 13 * round);
-		for (uintptr_t i = 0; i < 30; i++) {
-			struct vbn_buf *buf = duo_buf(i, 10);
-
-			vbn_buf_set_cookie(buf, (void *)i);
-			assert_int_equal(vbn_send_one(duo.a, buf), 1);
-			if (i % 7 == round % 7)
-				vbn_flush(duo.a); /* the last ones are staged only */
-		}
-		while ((ret = vbn_queue_reset(duo.a)) == -EAGAIN) {
-			int got = vbn_poll(duo.worker, duo.events, 3);
-
-			for (int i = 0; i < got; i++) {
-				struct vbn_event *event = &duo.events[i];
-
-				if (event->queue == duo.a && event->op == VBN_OP_SEND) {
-					assert_int_equal((uintptr_t)event->cookie, next++);
-					assert_int_equal(
-						event->status, failed ? VBN_FLUSHED : VBN_OK);
-				} else if (event->queue == duo.a) {
-					assert_int_equal(event->op, VBN_OP_FAILED);
-					assert_int_equal(event->status, VBN_FLUSHED);
-					assert_false(failed);
-					failed = true;
-				}
-				if (event->buf)
-					vbn_buf_free(&event->buf, 1);
-			}
-			duo_patience(start);
-		}
-		assert_int_equal(ret, 0);
-		assert_int_equal(next, 30);
-		assert_true(failed);
-		assert_int_equal(vbn_queue_outstanding(duo.a), 0);
-		duo_reset(duo.b);
-		duo_meet();
-	}
-	duo_stream(duo.b, duo.a, 200);
-	duo_disconnect();
 }
 
 static void test_reset_at_work(void **state)
 {
 	(void)state;
-	reset_at_work(VBN_RC, DUO_OWN);
-	reset_at_work(VBN_RC, DUO_SRQ);
-	reset_at_work(VBN_UC, DUO_OWN);
+	duo_reset_at_work(VBN_RC, DUO_OWN);
+	duo_reset_at_work(VBN_RC, DUO_SRQ);
+	duo_reset_at_work(VBN_UC, DUO_OWN);
 }
 
 /* One pair fails, and another one notices nothing. */
@@ -416,7 +342,7 @@ static void test_others_go_on(void **state)
 	vbn_flush(duo.a);
 	failed = duo.a;
 	peer = duo.b;
-	expect_failed(failed, VBN_REMOTE_ACCESS, "rkey 0x2");
+	duo_expect_failed(failed, VBN_REMOTE_ACCESS, "rkey 0x2");
 	duo_connect(&conf);
 	duo_stream(duo.a, duo.b, 1000);
 	duo_stream(duo.b, duo.a, 1000);
@@ -517,57 +443,6 @@ static void test_unread_is_counted(void **state)
 
 /* ---- the shared ring of bufs ---- */
 
-static void test_limit(void **state)
-{
-	struct vbn_srq_conf srq = {
-		.depth = DUO_DEPTH, .pool = duo.pool, .limit = DUO_DEPTH / 2, .context = &duo};
-	struct vbn_queue_conf conf = plain();
-	struct vbn_buf *hoard[DUO_BUFS];
-
-	(void)state;
-	assert_int_equal(vbn_srq_create(duo.worker, duo.port, &srq, &duo.srq), 0);
-	conf.srq = duo.srq;
-	duo_connect(&conf);
-	for (int round = 1; round <= 2; round++) {
-		struct vbn_srq_stats stats;
-		int n = (int)vbn_pool_available(duo.pool), limits = 0, received = 0;
-		uint64_t start = clock_ns();
-
-		assert_int_equal(vbn_buf_alloc(duo.pool, hoard, n), n);
-		for (int i = 0; i < DUO_DEPTH * 3 / 4; i++)
-			assert_int_equal(vbn_send_inline(duo.a, "some bytes", 10), 1);
-		vbn_flush(duo.a);
-		while (received < DUO_DEPTH * 3 / 4 || !limits) {
-			int got = vbn_poll(duo.worker, duo.events, 16);
-
-			for (int i = 0; i < got; i++) {
-				if (duo.events[i].op == VBN_OP_SRQ_LIMIT) {
-					assert_ptr_equal(duo.events[i].cookie, &duo);
-					assert_null(duo.events[i].queue);
-					limits++;
-				} else {
-					hoard[n++] = duo.events[i].buf;
-					received++;
-				}
-			}
-			duo_patience(start);
-		}
-		for (int i = 0; i < 10; i++)
-			assert_int_equal(vbn_poll(duo.worker, duo.events, 16), 0);
-		assert_int_equal(limits, 1);
-		vbn_srq_stats(duo.srq, &stats);
-		assert_int_equal(stats.limits, round);
-		assert_true(stats.no_buf >= DUO_DEPTH / 2);
-		vbn_buf_free(hoard, n);
-		do {
-			vbn_poll(duo.worker, duo.events, 1);
-			vbn_srq_stats(duo.srq, &stats);
-			duo_patience(start);
-		} while (stats.posted != DUO_DEPTH);
-	}
-	duo_stream(duo.a, duo.b, 500);
-}
-
 /* No bufs at all: what was sent waits, and comes when there are some. */
 static void test_no_bufs(void **state)
 {
@@ -645,7 +520,7 @@ static void test_records_that_are_none(void **state)
 		duo_connect(&conf);
 		duo_stream(duo.a, duo.b, 3);
 		put_raw(lies[i].header, lies[i].words, ARRAY_SIZE(lies[i].words));
-		expect_failed(duo.b, VBN_BAD_RESPONSE, "so it is dropped");
+		duo_expect_failed(duo.b, VBN_BAD_RESPONSE, "so it is dropped");
 		assert_int_equal(count_of(SHM_FAULTS), faults + 1);
 		assert_int_equal(vbn_send_inline(duo.b, "x", 1), -EPIPE);
 		duo_disconnect();
@@ -663,18 +538,18 @@ static void test_long_lies(void **state)
 	(void)state;
 	duo_connect(&conf);
 	put_raw(RAW(SHM_SEND, DUO_DATA + 1), words, 1);
-	expect_failed(duo.b, VBN_LOCAL_LENGTH, "longer than its receive");
+	duo_expect_failed(duo.b, VBN_LOCAL_LENGTH, "longer than its receive");
 	duo_disconnect();
 	duo_connect(&conf);
 	put_raw(RAW(SHM_PART, 8), words, 3);
-	expect_failed(duo.b, VBN_LOCAL_LENGTH, "a message of 4294967295 bytes");
+	duo_expect_failed(duo.b, VBN_LOCAL_LENGTH, "a message of 4294967295 bytes");
 	duo_disconnect();
 	/* memory that is nobody's */
 	for (int kind = SHM_WRITE; kind <= SHM_CMP_SWAP; kind++) {
 		duo_connect(&conf);
 		put_raw(RAW(kind, kind == SHM_WRITE ? 8 : 0),
 			(const uint64_t[]){UINT64_MAX - 15, UINT64_MAX, 16, 1, 2}, 5);
-		expect_failed(duo.b, VBN_LOCAL_ACCESS, "no export of this port allows");
+		duo_expect_failed(duo.b, VBN_LOCAL_ACCESS, "no export of this port allows");
 		duo_disconnect();
 	}
 }
@@ -700,7 +575,7 @@ static void test_lies_about_taken(void **state)
 			store_release(&head->taken, shm_queue(duo.a)->tx.ring.begin + lies[i]);
 			duo_patience(start);
 		}
-		expect_failed(duo.a, VBN_BAD_RESPONSE, "taken what was never sent");
+		duo_expect_failed(duo.a, VBN_BAD_RESPONSE, "taken what was never sent");
 		duo_disconnect();
 	}
 }
@@ -775,7 +650,7 @@ int main(void)
 		test(test_connecting),
 		test(test_what_there_is_not),
 		test(test_unread_is_counted),
-		test(test_limit),
+		test(duo_srq_limit),
 		test(test_no_bufs),
 		test(test_records_that_are_none),
 		test(test_long_lies),

@@ -19,8 +19,9 @@ static void must(bool holds, const char *what)
 	abort();
 }
 
-void two_open(void)
+int two_open(void **state)
 {
+	(void)state;
 	must(!vbn_init(NULL, NULL), "it starts");
 	unit_catch_log();
 	must(!vbn_worker_attach(&(struct vbn_worker_conf){0}, &two.worker), "it is a worker");
@@ -33,10 +34,12 @@ void two_open(void)
 			     .access = VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC},
 		     &two.exported),
 		"it has an export");
+	return 0;
 }
 
-void two_close(void)
+int two_close(void **state)
 {
+	(void)state;
 	two_disconnect();
 	must(vbn_pool_available(two.pool) == TWO_BUFS, "all bufs are home");
 	vbn_export_destroy(two.exported);
@@ -44,6 +47,7 @@ void two_close(void)
 	vbn_pool_destroy(two.pool);
 	vbn_port_close(two.port);
 	vbn_fini();
+	return 0;
 }
 
 void two_start(const char *what)
@@ -97,7 +101,7 @@ void two_is_other(void)
 {
 	two.from = 0;
 	two.to = 3;
-	two_open();
+	two_open(NULL);
 }
 
 void two_say(const struct two_word *word)

@@ -32,8 +32,8 @@ struct two_word {
 	uint64_t word;
 };
 
-void two_open(void);
-void two_close(void);
+int two_open(void **state);
+int two_close(void **state);
 
 /* Starts this program again, with `what` as its argument. */
 void two_start(const char *what);

@@ -68,4 +68,19 @@ void duo_reset(struct vbn_queue *queue);
 /* One line to the emulated device's status socket, which must answer "ok". */
 void duo_ask(const char *line);
 
+/* ---- duo_cases.c ---- */
+
+/* The queue's one event of its failure; what had arrived before is let go. */
+void duo_expect_failed(struct vbn_queue *queue, enum vbn_status status, const char *words);
+
+/* What fails comes back with the status, as do reads and atomics whatever their bufs say. */
+void duo_expect_returned(struct vbn_queue *queue, enum vbn_op op, enum vbn_status status);
+
+/* A queue at work is reset: what it had comes back in order, and its rings begin anew; over and over,
+ * at any place of the rings. */
+void duo_reset_at_work(enum vbn_transport transport, enum duo_kind kind);
+
+/* The pool runs short: said once by an event, and again only after the ring was full. */
+void duo_srq_limit(void **state);
+
 #endif

@@ -85,27 +85,6 @@ static void test_every_syndrome(void **state)
 
 /* ---- what programs do wrong ---- */
 
-static void expect_failed(struct vbn_queue *queue, enum vbn_status status, const char *words)
-{
-	for (;;) {
-		duo_wait(queue, 1);
-		if (duo.events[0].op == VBN_OP_FAILED)
-			break;
-		vbn_buf_free(&duo.events[0].buf, 1); /* what had arrived before */
-	}
-	assert_int_equal(duo.events[0].status, status);
-	assert_has(vbn_queue_error(queue), words);
-}
-
-/* What fails comes back with the status, as do reads and atomics whatever their bufs say. */
-static void expect_returned(struct vbn_queue *queue, enum vbn_op op, enum vbn_status status)
-{
-	duo_wait(queue, 1);
-	assert_int_equal(duo.events[0].op, op);
-	assert_int_equal(duo.events[0].status, status);
-	vbn_buf_free(&duo.events[0].buf, 1);
-}
-
 static void meet_again(void)
 {
 	duo_reset(duo.a);
@@ -127,26 +106,26 @@ static void refused_remotely(enum duo_kind kind)
 	duo_connect(&conf);
 	assert_int_equal(vbn_read_one(duo.a, duo_buf(0, 100), beyond), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_READ, ");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_READ, ");
 	assert_has(vbn_queue_error(duo.a), " segments, 100 bytes at");
-	expect_returned(duo.a, VBN_OP_READ, VBN_REMOTE_ACCESS);
+	duo_expect_returned(duo.a, VBN_OP_READ, VBN_REMOTE_ACCESS);
 	meet_again();
 	assert_int_equal(vbn_write_imm_one(duo.a, duo_buf(0, 100), beyond, 1), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE_IMM, ");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "(RDMA_WRITE_IMM, ");
 	assert_has(vbn_queue_error(duo.a), " segments, 100 bytes at");
 	meet_again();
 	assert_int_equal(vbn_fetch_add_one(duo.a, duo_buf(0, 8), beyond, 1), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_ACCESS, "(ATOMIC_FA, ");
+	duo_expect_failed(duo.a, VBN_REMOTE_ACCESS, "(ATOMIC_FA, ");
 	assert_has(vbn_queue_error(duo.a), " segments, 8 bytes at");
-	expect_returned(duo.a, VBN_OP_FETCH_ADD, VBN_REMOTE_ACCESS);
+	duo_expect_returned(duo.a, VBN_OP_FETCH_ADD, VBN_REMOTE_ACCESS);
 	meet_again();
 	assert_int_equal(vbn_cmp_swap_one(duo.a, duo_buf(0, 8), odd, 1, 2), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_REMOTE_INVALID, "(ATOMIC_CS, ");
+	duo_expect_failed(duo.a, VBN_REMOTE_INVALID, "(ATOMIC_CS, ");
 	assert_has(vbn_queue_error(duo.a), " segments, 8 bytes at");
-	expect_returned(duo.a, VBN_OP_CMP_SWAP, VBN_REMOTE_INVALID);
+	duo_expect_returned(duo.a, VBN_OP_CMP_SWAP, VBN_REMOTE_INVALID);
 	meet_again();
 }
 
@@ -207,7 +186,7 @@ static void without_lkey(enum vbn_transport transport, enum duo_kind kind)
 	*lkey = be32(0xbad00);
 	assert_int_equal(vbn_send_one(duo.a, buf), 1);
 	vbn_flush(duo.a);
-	expect_failed(duo.a, VBN_LOCAL_PROTECTION, "with lkey 0xbad00");
+	duo_expect_failed(duo.a, VBN_LOCAL_PROTECTION, "with lkey 0xbad00");
 	if (transport == VBN_UD)
 		assert_has(vbn_queue_error(duo.a), ", to QP ");
 	*lkey = right;
@@ -235,8 +214,8 @@ static void test_longer_than_a_receive(void **state)
 		vbn_buf_append(buf, more);
 		assert_int_equal(vbn_send_one(duo.a, buf), 1);
 		vbn_flush(duo.a);
-		expect_failed(duo.a, VBN_REMOTE_INVALID, "a send longer than its receive");
-		expect_failed(duo.b, VBN_LOCAL_LENGTH,
+		duo_expect_failed(duo.a, VBN_REMOTE_INVALID, "a send longer than its receive");
+		duo_expect_failed(duo.b, VBN_LOCAL_LENGTH,
 			kind == DUO_SRQ ? "a receive of the shared ring" : "(a receive)");
 		meet_again();
 		duo_disconnect();
@@ -287,7 +266,8 @@ static void test_peer_gone(void **state)
 		vbn_queue_destroy(duo.b);
 		assert_int_equal(vbn_send_one(duo.a, duo_buf(0, 8)), 1);
 		vbn_flush(duo.a);
-		expect_failed(duo.a, VBN_RETRY_EXCEEDED, "retry counter exceeded after 1 retry");
+		duo_expect_failed(
+			duo.a, VBN_RETRY_EXCEEDED, "retry counter exceeded after 1 retry");
 		/* Another peer. */
 		duo_reset(duo.a);
 		assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.b), 0);
@@ -299,69 +279,12 @@ static void test_peer_gone(void **state)
 
 /* ---- reset ---- */
 
-/* A queue at work is reset: what it had comes back in order, and its rings begin anew; over and over,
- * at any place of the rings. */
-static void reset_at_work(enum vbn_transport transport, enum duo_kind kind)
-{
-	struct vbn_queue_conf conf = duo_conf(transport, kind);
-
-	duo_connect(&conf);
-	for (uintptr_t round = 0; round < 12; round++) {
-		uintptr_t next = 0;
-		uint64_t start = clock_ns();
-		bool failed = false;
-		int ret;
-
-		duo_stream(duo.a, duo.b, 40 + 13 * round);
-		for (uintptr_t i = 0; i < 30; i++) {
-			struct vbn_buf *buf = duo_buf(i, 10);
-
-			vbn_buf_set_cookie(buf, (void *)i);
-			if (duo.to_b)
-				vbn_buf_set_peer(buf, duo.to_b);
-			assert_int_equal(vbn_send_one(duo.a, buf), 1);
-			if (i % 7 == round % 7)
-				vbn_flush(duo.a); /* the last ones are staged only */
-		}
-		while ((ret = vbn_queue_reset(duo.a)) == -EAGAIN) {
-			int got = vbn_poll(duo.worker, duo.events, 3);
-
-			for (int i = 0; i < got; i++) {
-				struct vbn_event *event = &duo.events[i];
-
-				if (event->queue == duo.a && event->op == VBN_OP_SEND) {
-					assert_int_equal((uintptr_t)event->cookie, next++);
-					assert_int_equal(
-						event->status, failed ? VBN_FLUSHED : VBN_OK);
-				} else if (event->queue == duo.a) {
-					assert_int_equal(event->op, VBN_OP_FAILED);
-					assert_int_equal(event->status, VBN_FLUSHED);
-					assert_false(failed);
-					failed = true;
-				}
-				if (event->buf)
-					vbn_buf_free(&event->buf, 1);
-			}
-			duo_patience(start);
-		}
-		assert_int_equal(ret, 0);
-		assert_int_equal(next, 30);
-		assert_true(failed);
-		assert_int_equal(vbn_queue_outstanding(duo.a), 0);
-		duo_reset(duo.b);
-		duo_meet();
-	}
-	duo_stream(duo.b, duo.a, 200);
-}
-
 static void test_reset_at_work(void **state)
 {
 	(void)state;
 	for (int transport = VBN_RC; transport <= VBN_UD; transport++)
-		for (int kind = 0; kind < DUO_KINDS; kind++) {
-			reset_at_work((enum vbn_transport)transport, (enum duo_kind)kind);
-			duo_disconnect();
-		}
+		for (int kind = 0; kind < DUO_KINDS; kind++)
+			duo_reset_at_work((enum vbn_transport)transport, (enum duo_kind)kind);
 }
 
 /* Reset comes before connecting, too, and again; a queue that has passed the 16-bit wrap begins at
@@ -396,7 +319,7 @@ static void test_others_go_on(void **state)
 		vbn_flush(duo.a);
 		failed = duo.a;
 		peer = duo.b;
-		expect_failed(failed, VBN_REMOTE_ACCESS, "rkey 0x2");
+		duo_expect_failed(failed, VBN_REMOTE_ACCESS, "rkey 0x2");
 		duo_connect(&conf);
 		duo_stream(duo.a, duo.b, 1000);
 		duo_stream(duo.b, duo.a, 1000);
@@ -623,8 +546,8 @@ static void test_device_fatal(void **state)
 	duo_stream(duo.a, duo.b, 10);
 	assert_int_equal(vbn_send_one(first, duo_buf(0, 10)), 1); /* staged */
 	duo_ask("fatal mlx5_0");
-	expect_failed(first, VBN_DEVICE_ERROR, "its device reports a fatal error");
-	expect_failed(duo.a, VBN_DEVICE_ERROR, "its device reports a fatal error");
+	duo_expect_failed(first, VBN_DEVICE_ERROR, "its device reports a fatal error");
+	duo_expect_failed(duo.a, VBN_DEVICE_ERROR, "its device reports a fatal error");
 	assert_int_equal(vbn_queue_outstanding(first), 0);
 	vbn_queue_destroy(first);
 	vbn_queue_destroy(second);

@@ -259,57 +259,6 @@ static void test_unread_messages_go(void **state)
 	duo_stream(duo.a, duo.b, 500);
 }
 
-/* The pool runs short: said once by an event, and again only after the ring was full. */
-static void test_limit(void **state)
-{
-	struct vbn_srq_conf srq = {
-		.depth = DUO_DEPTH, .pool = duo.pool, .limit = DUO_DEPTH / 2, .context = &duo};
-	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
-	struct vbn_buf *hoard[DUO_BUFS];
-
-	(void)state;
-	assert_int_equal(vbn_srq_create(duo.worker, duo.port, &srq, &duo.srq), 0);
-	conf.srq = duo.srq;
-	duo_connect(&conf);
-	for (int round = 1; round <= 2; round++) {
-		struct vbn_srq_stats stats;
-		int n = (int)vbn_pool_available(duo.pool), limits = 0, received = 0;
-		uint64_t start = clock_ns();
-
-		assert_int_equal(vbn_buf_alloc(duo.pool, hoard, n), n);
-		for (int i = 0; i < DUO_DEPTH * 3 / 4; i++)
-			assert_int_equal(vbn_send_inline(duo.a, "some bytes", 10), 1);
-		vbn_flush(duo.a);
-		while (received < DUO_DEPTH * 3 / 4 || !limits) {
-			int got = vbn_poll(duo.worker, duo.events, 16);
-
-			for (int i = 0; i < got; i++) {
-				if (duo.events[i].op == VBN_OP_SRQ_LIMIT) {
-					assert_ptr_equal(duo.events[i].cookie, &duo);
-					assert_null(duo.events[i].queue);
-					limits++;
-				} else {
-					hoard[n++] = duo.events[i].buf;
-					received++;
-				}
-			}
-			duo_patience(start);
-		}
-		for (int i = 0; i < 10; i++)
-			assert_int_equal(vbn_poll(duo.worker, duo.events, 16), 0);
-		assert_int_equal(limits, 1);
-		vbn_srq_stats(duo.srq, &stats);
-		assert_int_equal(stats.limits, round);
-		assert_true(stats.no_buf >= DUO_DEPTH / 2);
-		vbn_buf_free(hoard, n);
-		while (posted() != DUO_DEPTH) {
-			vbn_poll(duo.worker, duo.events, 1);
-			duo_patience(start);
-		}
-	}
-	duo_stream(duo.a, duo.b, 500);
-}
-
 static void test_srq_misuse(void **state)
 {
 	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_SRQ);
@@ -480,7 +429,7 @@ int main(void)
 		test(test_idle_tails),
 		test(test_wraps),
 		test(test_unread_messages_go),
-		test(test_limit),
+		test(duo_srq_limit),
 		test(test_srq_misuse),
 		test(test_peers),
 		test(test_no_peer),
