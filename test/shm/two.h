@@ -32,6 +32,7 @@ struct two_word {
 	uint64_t word;
 };
 
+/* cmocka's: this side with its port, pool and export; every buf must be home at the end. */
 int two_open(void **state);
 int two_close(void **state);
 
