@@ -53,8 +53,8 @@ struct queue_group {
 	struct vbn_port *port;
 	struct queue_list *list;
 	struct queue_group *next;
-	uint32_t
-		n_users; /* queues and SRQs; atomically, where queues are made while the worker polls */
+	/* Queues and SRQs; atomically, where queues are made while the worker polls. */
+	uint32_t n_users;
 	/* Events of the queues that share CQs; NULL while none does. */
 	int (*poll)(struct queue_group *group, struct vbn_event *events, int n);
 };
@@ -165,8 +165,8 @@ struct vbn_port {
 	const struct driver *driver;
 	struct vbn_port_info info;
 	uint32_t mtu; /* path MTU asked for or the active one */
-	uint32_t
-		max_retries; /* of a connection; 0: no matter. 6 where a device takes 7 for "for ever" */
+	/* Of a connection; 0: no matter. 6 where a device takes 7 for "for ever". */
+	uint32_t max_retries;
 	struct zone_registration zones[MEM_MAX_ZONES]; /* written on the control thread, before a
 							  pool of the zone is sent from */
 	uint32_t n_queues, n_exports, n_srqs, n_peers;
