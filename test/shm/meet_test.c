@@ -147,29 +147,41 @@ struct liar {
 	int socket;
 	struct shm_reply reply;
 	size_t len;
-	int fd; /* that goes with it; -1 */
+	int fd;      /* that goes with it; -1 */
+	int life;    /* and behind it; -1 */
+	size_t more; /* of fd once more */
 	bool silent;
+	/* while it is asked */
+	uint64_t id;
+	int before;
+	pthread_t thread;
 };
+
+enum { MORE = 4 };
 
 static void say(int socket, const struct liar *liar)
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE((2 + MORE) * sizeof(int))];
 	} control = {0};
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)&liar->reply, .iov_len = liar->len};
 	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+	int fds[2 + MORE] = {liar->fd, liar->life};
+	size_t n = liar->fd < 0 ? 0 : liar->life < 0 ? 1 : 2;
 
-	if (liar->fd >= 0) {
+	for (size_t i = 0; i < liar->more; i++)
+		fds[n++] = liar->fd;
+	if (n) {
 		struct cmsghdr *header;
 
 		message.msg_control = control.bytes;
-		message.msg_controllen = sizeof(control.bytes);
+		message.msg_controllen = CMSG_SPACE(n * sizeof(int));
 		header = CMSG_FIRSTHDR(&message);
 		header->cmsg_level = SOL_SOCKET;
 		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &liar->fd, sizeof(liar->fd));
+		header->cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, n * sizeof(int));
 	}
 	sendmsg(socket, &message, MSG_NOSIGNAL);
 }
@@ -207,34 +219,45 @@ static int n_descriptors(void)
 	return n;
 }
 
-static void believe_nothing(struct liar *liar, const char *words)
+/* A queue connects to one of the liar's. */
+static int connect_to(struct liar *liar)
 {
 	static uint64_t id = 0x1234567800000000;
 	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
 	struct vbn_address address;
 	struct sockaddr_un name;
-	socklen_t size = vbn__shm_socket_name(++id ^ (uint64_t)getpid() << 20, &name);
-	uint64_t at = id ^ (uint64_t)getpid() << 20;
-	int before = n_descriptors();
-	pthread_t thread;
+	socklen_t size;
 
+	liar->id = ++id ^ (uint64_t)getpid() << 20;
+	size = vbn__shm_socket_name(liar->id, &name);
+	liar->before = n_descriptors();
 	liar->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(liar->socket, (struct sockaddr *)&name, size), 0);
 	assert_int_equal(listen(liar->socket, 1), 0);
-	assert_int_equal(pthread_create(&thread, NULL, lie, liar), 0);
+	assert_int_equal(pthread_create(&liar->thread, NULL, lie, liar), 0);
 	assert_int_equal(vbn_queue_create(duo.worker, duo.port, &conf, &duo.a), 0);
 	vbn_queue_address(duo.a, &address);
-	memcpy(address.bytes + 16, &at, sizeof(at));
+	memcpy(address.bytes + 16, &liar->id, sizeof(liar->id));
 	unit_catch_log();
-	assert_true(vbn_queue_connect(duo.a, &address) < 0);
-	assert_logged(words);
+	return vbn_queue_connect(duo.a, &address);
+}
+
+static void disconnect_from(struct liar *liar)
+{
 	vbn_queue_destroy(duo.a);
 	duo.a = NULL;
-	pthread_join(thread, NULL);
+	pthread_join(liar->thread, NULL);
 	close(liar->socket);
-	assert_int_equal(n_descriptors(), before);
+	assert_int_equal(n_descriptors(), liar->before);
 	if (liar->fd >= 0)
 		close(liar->fd);
+}
+
+static void believe_nothing(struct liar *liar, const char *words)
+{
+	assert_true(connect_to(liar) < 0);
+	assert_logged(words);
+	disconnect_from(liar);
 }
 
 static void test_lies(void **state)
@@ -248,10 +271,15 @@ static void test_lies(void **state)
 		.ring_size = ring,
 		.max_message = 100};
 	const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
-	struct liar liar = {.reply = good, .len = sizeof(good), .fd = -1};
+	struct liar liar = {.reply = good, .len = sizeof(good), .fd = -1, .life = -1};
 
 	(void)state;
 	believe_nothing(&liar, "makes no sense"); /* no descriptor */
+	for (liar.more = 1; liar.more <= MORE; liar.more++) {
+		liar.fd = some_memfd(size, MFD_ALLOW_SEALING, 0);
+		believe_nothing(&liar, "not sealed against shrinking");
+	}
+	liar.more = 0;
 	liar.fd = some_memfd(size, MFD_ALLOW_SEALING, 0);
 	believe_nothing(&liar, "not sealed against shrinking");
 	liar.fd = some_memfd(size / 2, MFD_ALLOW_SEALING, seals);
@@ -287,6 +315,44 @@ static void test_lies(void **state)
 	believe_nothing(&liar, "has gone, or refused");
 }
 
+/* A life word that is none is left alone; one is believed of who handed it over. */
+static void test_lies_of_life(void **state)
+{
+	const uint32_t ring = 64 << 10;
+	const size_t size = SHM_HEAD + ring, page = (size_t)sysconf(_SC_PAGESIZE);
+	const int seals = F_SEAL_SHRINK | F_SEAL_GROW, died = FUTEX_OWNER_DIED;
+	struct liar liar = {.reply = {.magic = SHM_MAGIC,
+				    .version_min = SHM_VERSION_MIN,
+				    .version_max = SHM_VERSION,
+				    .version = SHM_VERSION,
+				    .ring_size = ring,
+				    .max_message = 100},
+		.len = sizeof(liar.reply)};
+	const int lives[] = {open("/dev/null", O_RDWR | O_CLOEXEC),
+		some_memfd(page, MFD_ALLOW_SEALING, 0),
+		some_memfd(page / 2, MFD_ALLOW_SEALING, seals),
+		some_memfd(2 * page, MFD_ALLOW_SEALING, seals),
+		some_memfd(page, MFD_ALLOW_SEALING, seals)};
+	const size_t n = ARRAY_SIZE(lives);
+
+	(void)state;
+	assert_int_equal(pwrite(lives[n - 1], &died, sizeof(died), 0), sizeof(died));
+	for (size_t i = 0; i < n; i++) {
+		struct shm_head head = {.open = 1};
+
+		liar.fd = some_memfd(size, MFD_ALLOW_SEALING, seals);
+		assert_int_equal(pwrite(liar.fd, &head, sizeof(head), 0), sizeof(head));
+		liar.life = lives[i];
+		assert_int_equal(connect_to(&liar), 0);
+		assert_int_equal(shm_queue(duo.a)->life != NULL, i == n - 1);
+		assert_int_equal(vbn_poll(duo.worker, duo.events, 1), i == n - 1);
+		if (i == n - 1)
+			assert_has(vbn_queue_error(duo.a), "its process has ended");
+		disconnect_from(&liar);
+		close(lives[i]);
+	}
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, duo_open, duo_close)
 
 int main(void)
@@ -295,6 +361,7 @@ int main(void)
 		test(test_no_requests),
 		test(test_requests),
 		test(test_lies),
+		test(test_lies_of_life),
 	};
 
 	setenv("VBN_TEST_DEVICE", "shm", 1);

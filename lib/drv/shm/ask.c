@@ -16,7 +16,8 @@ struct shm_peer {
 	int pid;
 	bool lost;
 	bool replied;
-	int fd; /* that came with the reply; -1 */
+	int fds[SHM_REPLY_FDS]; /* that came with the reply; -1 */
+	struct shm_life *life;  /* NULL: not known */
 	struct shm_reply reply;
 	struct shm_peer *next;
 };
@@ -45,15 +46,26 @@ static void peer_lost(struct shm_peer *peer)
 	tell_queues(peer);
 }
 
-static int descriptor_of(struct msghdr *message)
+static void close_fds(int fds[SHM_REPLY_FDS])
+{
+	for (int i = 0; i < SHM_REPLY_FDS; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+		fds[i] = -1;
+	}
+}
+
+/* The kernel gives no more than there is room for. */
+static void take_fds(struct msghdr *message, int fds[SHM_REPLY_FDS])
 {
 	struct cmsghdr *header = CMSG_FIRSTHDR(message);
-	int fd = -1;
+	size_t n;
 
-	if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-		header->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-	return fd;
+	memset(fds, -1, SHM_REPLY_FDS * sizeof(int));
+	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+		return;
+	n = min((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), (size_t)SHM_REPLY_FDS);
+	memcpy(fds, CMSG_DATA(header), n * sizeof(int));
 }
 
 /* A reply that nobody waits for, or that is none, ends it. */
@@ -62,7 +74,7 @@ static void peer_ready(struct shm_source *source)
 	struct shm_peer *peer = container_of(source, struct shm_peer, source);
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(SHM_REPLY_FDS * sizeof(int))];
 	} control;
 	struct shm_reply reply;
 	struct iovec iov = {.iov_base = &reply, .iov_len = sizeof(reply)};
@@ -71,20 +83,20 @@ static void peer_ready(struct shm_source *source)
 		.msg_control = control.bytes,
 		.msg_controllen = sizeof(control.bytes)};
 	ssize_t n = recvmsg(source->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	int fd;
+	int fds[SHM_REPLY_FDS] = {-1, -1};
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	fd = n > 0 ? descriptor_of(&message) : -1;
+	if (n > 0)
+		take_fds(&message, fds);
 	if (n != sizeof(reply) || message.msg_flags & MSG_TRUNC || reply.magic != SHM_MAGIC ||
 		peer->replied) {
-		if (fd >= 0)
-			close(fd);
+		close_fds(fds);
 		peer_lost(peer);
 		return;
 	}
 	peer->reply = reply;
-	peer->fd = fd;
+	memcpy(peer->fds, fds, sizeof(fds));
 	peer->replied = true;
 }
 
@@ -96,7 +108,11 @@ static void peer_free(struct shm_peer *peer)
 			break;
 		}
 	}
+	/* Its queues have been told by the word, and the socket has not hung up yet. */
+	if (!peer->lost && peer->life && life_is_over(peer->life->word))
+		shm_count(peer->source.port, SHM_LOST_PEERS, 1);
 	vbn__shm_source_close(&peer->source);
+	vbn__shm_life_put(peer->life);
 	free(peer);
 }
 
@@ -159,7 +175,7 @@ static int find_peer(struct shm_queue *sq, uint64_t id, uint64_t deadline, struc
 		.id = id,
 		.refs = 1,
 		.pid = pid,
-		.fd = -1,
+		.fds = {-1, -1},
 		.next = port->peers};
 	port->peers = peer;
 	if (vbn__shm_watch(&peer->source)) {
@@ -182,7 +198,6 @@ static int ask(struct shm_queue *sq, struct shm_peer *peer, const struct shm_req
 	uint64_t deadline)
 {
 	peer->replied = false;
-	peer->fd = -1;
 	if (send(peer->source.fd, request, sizeof(*request), MSG_NOSIGNAL | MSG_DONTWAIT) !=
 		sizeof(*request))
 		return no_peer(sq, ECONNRESET, "its peer's process does not listen any more");
@@ -219,21 +234,31 @@ static int refusal_of(const struct shm_queue *sq, const struct shm_reply *reply)
 	}
 }
 
+/* Each reply brings it; the first one will do. */
+static void take_life(struct shm_peer *peer)
+{
+	if (!peer->life && peer->fds[1] >= 0) {
+		peer->life = vbn__shm_life_map(peer->fds[1]);
+		peer->fds[1] = -1;
+	}
+	close_fds(peer->fds);
+}
+
 /* What came from another process is checked here, once. */
 static int take_reply(struct shm_queue *sq, struct shm_peer *peer, struct shm_segment **segment)
 {
 	const struct shm_reply *reply = &peer->reply;
 	const char *why;
 	char text[200];
-	int fd = peer->fd;
+	int fd = peer->fds[0];
 
-	peer->fd = -1;
 	if (reply->status != SHM_OK || reply->version < SHM_VERSION_MIN ||
 		reply->version > SHM_VERSION || fd < 0) {
-		if (fd >= 0)
-			close(fd);
+		close_fds(peer->fds);
 		return refusal_of(sq, reply);
 	}
+	peer->fds[0] = -1;
+	take_life(peer);
 	if (!vbn__shm_segment_map(fd, reply->ring_size, segment, &why))
 		return 0;
 	snprintf(text, sizeof(text), "the memory that its peer sent cannot be used: %s", why);
@@ -275,6 +300,14 @@ static int attach_there(struct shm_queue *sq, uint64_t id, const struct shm_requ
 	snprintf(sq->peer_text, sizeof(sq->peer_text), "queue %u of process %d", request->number,
 		peer->pid);
 	return 0;
+}
+
+struct shm_life *vbn__shm_life_of(struct shm_peer *process)
+{
+	if (!process || !process->life)
+		return NULL;
+	process->life->refs++;
+	return process->life;
 }
 
 int vbn__shm_attach(struct shm_queue *sq, const struct address *peer, struct shm_segment **segment,

@@ -159,25 +159,37 @@ void vbn__shm_close_fd(struct shm_segment *segment)
 	segment->fd = -1;
 }
 
-static bool send_reply(int socket, const struct shm_reply *reply, int fd)
+/* What goes with a reply: how many. */
+static size_t reply_fds(const struct shm_segment *segment, int fds[SHM_REPLY_FDS])
+{
+	const char *why;
+
+	fds[0] = segment ? segment->fd : -1;
+	fds[1] = vbn__shm_life_fd(&why);
+	return fds[0] < 0 ? 0 : fds[1] < 0 ? 1 : 2;
+}
+
+static bool send_reply(int socket, const struct shm_reply *reply, const struct shm_segment *segment)
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(SHM_REPLY_FDS * sizeof(int))];
 	} control = {0};
+	int fds[SHM_REPLY_FDS];
+	const size_t n = reply_fds(segment, fds);
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof(*reply)};
 	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
 
-	if (fd >= 0) {
+	if (n) {
 		struct cmsghdr *header;
 
 		message.msg_control = control.bytes;
-		message.msg_controllen = sizeof(control.bytes);
+		message.msg_controllen = CMSG_SPACE(n * sizeof(int));
 		header = CMSG_FIRSTHDR(&message);
 		header->cmsg_level = SOL_SOCKET;
 		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+		header->cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, n * sizeof(int));
 	}
 	return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*reply);
 }
@@ -217,7 +229,7 @@ static void client_ready(struct shm_source *client)
 		return;
 	}
 	segment = vbn__shm_answer(client->port, &request, &reply);
-	if (!send_reply(client->fd, &reply, segment ? segment->fd : -1)) {
+	if (!send_reply(client->fd, &reply, segment)) {
 		client_end(client);
 		return;
 	}
@@ -297,6 +309,7 @@ static int meet_start(void)
 		return ret;
 	}
 	meet.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	vbn__shm_life_begin();
 	return 0;
 }
 
@@ -304,6 +317,7 @@ static void meet_stop(void)
 {
 	if (meet.ports || meet.epoll < 0)
 		return;
+	vbn__shm_life_end();
 	vbn__control_unwatch(meet.epoll);
 	close(meet.epoll);
 	if (meet.spare >= 0)

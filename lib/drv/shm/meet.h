@@ -8,6 +8,7 @@
 #ifndef VBN_SHM_MEET_H
 #define VBN_SHM_MEET_H
 
+#include "drv/shm/life.h"
 #include "drv/shm/shm.h"
 #include "drv/shm/wire.h"
 

@@ -1,5 +1,6 @@
 /* port.c - the shm driver's table, and its ports, which are names in this host */
 
+#include "drv/shm/life.h"
 #include "drv/shm/shm.h"
 
 #include <stdio.h>
@@ -104,10 +105,13 @@ static int open_port(
 
 static void modes(const struct vbn_port *port, struct mode_report *report)
 {
-	const char *users = getenv("VBN_SHM_UIDS");
+	const char *users = getenv("VBN_SHM_UIDS"), *why;
+	const int life_fd = vbn__shm_life_fd(&why);
 
 	vbn__mode_add(report, "relaxed_ordering", vbn__mode_switch(port->relaxed_asked), "off",
 		"messages are copied by the CPU, in order");
+	vbn__mode_add(report, "peer_death", "auto", life_fd < 0 ? "by its socket" : "by its word",
+		"%s", life_fd < 0 ? why : "the kernel writes it first of all");
 	vbn__mode_add(report, "peers", "auto",
 		users && *users ? "this user and listed ones" : "this user",
 		"VBN_SHM_UIDS lists others: \"%.60s\"", users ? users : "");

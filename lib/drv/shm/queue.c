@@ -1,5 +1,6 @@
 /* queue.c - a queue over shared memory: its segment and tables, connect, reset, free; modes */
 
+#include "drv/shm/life.h"
 #include "drv/shm/shm.h"
 
 #include <stdio.h>
@@ -114,6 +115,7 @@ static void free_memory(struct shm_queue *sq)
 {
 	vbn__shm_segment_put(sq->in);
 	vbn__shm_segment_put(sq->out);
+	vbn__shm_life_put(sq->life);
 	free(sq->tx.slots);
 	free(sq->tx.wqes);
 	free(sq->rx.pending);
@@ -239,6 +241,8 @@ int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
 	tx->max_message = terms.max_message;
 	tx->longest = min(tx->ring.piece, terms.max_message);
 	tx->max_fetches = min(queue->conf.max_reads.value, (uint32_t)peer->peer_reads);
+	sq->life = vbn__shm_life_of(sq->process);
+	sq->rx.life = sq->life ? sq->life->word : &vbn__shm_deathless;
 	take_turns(sq, peer);
 	ops_fill(sq);
 	return 0;
@@ -274,6 +278,16 @@ cold void vbn__shm_queue_news(struct vbn_queue *queue, uint32_t news)
 		vbn__shm_fail(sq, VBN_FLUSHED, "the queue was reset at this end");
 }
 
+/* Who has ended its queue before is told of as such, by who has something to say to it. */
+cold void vbn__shm_peer_died(struct shm_queue *sq)
+{
+	sq->rx.life = &vbn__shm_deathless;
+	if (!load_once(&sq->tx.peer->open))
+		return;
+	store_once(&sq->gone, 1);
+	vbn__shm_queue_news(&sq->queue, NEWS_QP);
+}
+
 /* All its bufs have been given back: it is quiet, or was never connected. */
 int vbn__shm_queue_reset(struct vbn_queue *queue)
 {
@@ -282,8 +296,10 @@ int vbn__shm_queue_reset(struct vbn_queue *queue)
 
 	vbn__shm_segment_put(sq->out);
 	vbn__shm_detach(shm_port(queue->port), sq->process);
+	vbn__shm_life_put(sq->life);
 	sq->out = NULL;
 	sq->process = NULL;
+	sq->life = NULL;
 	tx->head = tx->put = tx->rung = tx->done = tx->tail = 0;
 	tx->n_wqes = tx->n_fetches = tx->fetch = 0;
 	sq->rx.pending_head = sq->rx.pending_tail = 0;

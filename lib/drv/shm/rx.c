@@ -1,6 +1,7 @@
 /* rx.c - what has arrived is copied into bufs and handed out; the rest is served */
 
 #include "drv/shm/box.h"
+#include "drv/shm/life.h"
 
 enum {
 	FEW = 128,    /* bytes that are copied without a call */
@@ -440,6 +441,13 @@ static force_inline int take_both(struct shm_queue *sq, struct vbn_buf **bufs,
 	return got;
 }
 
+/* Where nothing has come, perhaps nothing ever will. */
+static force_inline void look_for_death(struct shm_queue *sq)
+{
+	if (unlikely(life_is_over(sq->rx.life)) && !sq->queue.failed)
+		vbn__shm_peer_died(sq);
+}
+
 static noinline fast_path int poll_busy(
 	struct vbn_queue *queue, struct vbn_event *events, int n, bool boxed)
 {
@@ -454,6 +462,8 @@ static noinline fast_path int poll_busy(
 		vbn__shm_progress(sq);
 	if (has_more(sq) && !queue->failed)
 		got += go_on(sq, open, events + got, n - got);
+	if (!got)
+		look_for_death(sq);
 	if (unlikely(queue->failed))
 		got += queue->ops->poll(queue, events + got, n - got); /* says so at once */
 	return got;
@@ -461,9 +471,12 @@ static noinline fast_path int poll_busy(
 
 static fast_path int poll_events(struct vbn_queue *queue, struct vbn_event *events, int n)
 {
+	struct shm_queue *sq = shm_queue(queue);
 	bool boxed;
 
-	return nothing_to_do(shm_queue(queue), &boxed) ? 0 : poll_busy(queue, events, n, boxed);
+	if (nothing_to_do(sq, &boxed) && likely(!life_is_over(sq->rx.life)))
+		return 0;
+	return poll_busy(queue, events, n, boxed);
 }
 
 static noinline fast_path int recv_busy(
@@ -475,6 +488,8 @@ static noinline fast_path int recv_busy(
 
 	if (has_more(sq) && !queue->failed)
 		go_on(sq, open, NULL, 0);
+	if (!got)
+		look_for_death(sq);
 	return got;
 }
 
@@ -483,11 +498,9 @@ static fast_path int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, i
 	struct shm_queue *sq = shm_queue(queue);
 	bool boxed;
 
-	if (!nothing_to_do(sq, &boxed))
-		return recv_busy(queue, bufs, n, boxed);
-	if (unlikely(load_once(&sq->gone)))
-		vbn__shm_queue_news(queue, NEWS_QP);
-	return 0;
+	if (nothing_to_do(sq, &boxed) && likely(!life_is_over(sq->rx.life)))
+		return 0;
+	return recv_busy(queue, bufs, n, boxed);
 }
 
 static fast_path int no_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)

@@ -8,6 +8,7 @@
  *   segment.c    a segment: made, sealed, mapped; one that a peer has sent, checked
  *   wire.h       what two control threads say to each other
  *   meet.h       how processes meet: meet.c who may come to a port's socket, ask.c asking another's
+ *   life.h       a word of each process that the kernel writes when it dies
  *   port.c       the driver's table, open, list, modes, counters
  *   queue.c      create, connect, reset, free; modes
  *   tx.h tx.c    stage and flush; operations that wait for room
@@ -34,7 +35,8 @@
  * their end, and are of plain pages, since a huge one that a peer punches out need not come back.
  * What a ring says is checked against ring.h; what cannot be fails the queue, with a count.
  *
- * The peer's process has ended when the socket hangs up: the control thread tells its queues.
+ * The peer's process has ended when its life word says so, which idle polls look at, or when the socket
+ * hangs up, which the control thread tells its queues.
  */
 #ifndef VBN_SHM_H
 #define VBN_SHM_H
@@ -95,6 +97,7 @@ enum shm_count {
 
 struct shm_source; /* a watched descriptor: meet.h */
 struct shm_peer;   /* another process: ask.c's */
+struct shm_life;   /* life.h */
 struct shm_exports;
 
 struct shm_port {
@@ -139,6 +142,8 @@ struct shm_queue;
 int vbn__shm_attach(struct shm_queue *sq, const struct address *peer, struct shm_segment **segment,
 	struct shm_terms *terms, struct shm_peer **process);
 void vbn__shm_detach(struct shm_port *port, struct shm_peer *process);
+/* The word that says when it dies (life.h), with a ref more; NULL: there is none. */
+struct shm_life *vbn__shm_life_of(struct shm_peer *process);
 
 /* ---- a queue ---- */
 
@@ -222,6 +227,7 @@ struct shm_rx {
 	uint32_t mask, data_size;
 	struct shm_bufs *bufs;
 	struct shm_head *head;
+	const uint32_t *life; /* of the peer's process: life.h */
 	/* a message that comes in pieces */
 	struct vbn_buf *part;
 	uint32_t part_total, part_done;
@@ -253,6 +259,7 @@ struct shm_queue {
 	uint64_t nonce; /* what the writer of `in` must know */
 	struct shm_segment *in, *out;
 	struct shm_peer *process; /* whose queue the peer is; NULL: one of this process */
+	struct shm_life *life;    /* rx.life's; NULL: it is nobody's */
 	struct address peer;
 	char peer_text[64];
 	int pid; /* the peer's */
@@ -361,6 +368,8 @@ int vbn__shm_queue_fail(struct vbn_queue *queue);
 bool vbn__shm_queue_quiet(const struct vbn_queue *queue);
 int vbn__shm_queue_reset(struct vbn_queue *queue);
 void vbn__shm_queue_news(struct vbn_queue *queue, uint32_t news);
+/* The life word of its process says that it has died. */
+void vbn__shm_peer_died(struct shm_queue *sq);
 void vbn__shm_queue_stop(struct vbn_queue *queue);
 void vbn__shm_queue_free(struct vbn_queue *queue);
 void vbn__shm_queue_modes(const struct vbn_queue *queue, struct mode_report *report);

@@ -1,5 +1,6 @@
 /* wire.h - what two control threads say to each other about a queue: one request, one reply, each a
- * packet of fixed size on a socket of this host; the reply brings a descriptor
+ * packet of fixed size on a socket of this host; the reply brings descriptors: the segment's, and
+ * behind it the one of the owner's life word (life.h), where its process has one
  *
  * Both are of one machine, so in host order.
  */
@@ -8,7 +9,10 @@
 
 #include "drv/shm/shm.h"
 
-enum { SHM_VERSION = 1, SHM_VERSION_MIN = 1 };
+/* 1 had no life word, and no message in the words of the box. */
+enum { SHM_VERSION = 2, SHM_VERSION_MIN = 2 };
+
+enum { SHM_REPLY_FDS = 2 };
 
 #define SHM_MAGIC 0x534e4256u /* "VBNS" */
 
