@@ -82,6 +82,19 @@ static uint64_t drops_of(const struct processes *all, pid_t pid)
 	return sum;
 }
 
+/* What a reader of columns leaves out. */
+static void print_trouble(const struct process *process, const char *clock)
+{
+	int waiting;
+	double kept = process_kept(process, &waiting);
+
+	if (process->silent && !process->foreign)
+		printf("# %s %d does not answer\n", clock, process->pid);
+	else if (kept > 0)
+		printf("# %s %d: a device keeps its control thread, %.0f s, %d calls wait\n", clock,
+			process->pid, kept, waiting);
+}
+
 static void print_lines(const struct processes *all, int64_t turn)
 {
 	time_t now = time(NULL);
@@ -96,6 +109,8 @@ static void print_lines(const struct processes *all, int64_t turn)
 		print_heading();
 	for (size_t i = 0; i < table.n; i++)
 		print_row(&table.rows[i], clock, drops_of(all, table.rows[i].process->pid));
+	for (const struct process *process = all->first; process; process = process->next)
+		print_trouble(process, clock);
 	table_free(&table);
 	fflush(stdout);
 }

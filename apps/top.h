@@ -8,7 +8,16 @@
 #include <sys/types.h>
 
 /* The kinds of objects that are shown, each a list that a process gives. */
-enum kind { KIND_WORKER, KIND_QUEUE, KIND_POOL, KIND_PORT, KIND_CHANNELS, N_KINDS };
+enum kind {
+	KIND_WORKER,
+	KIND_QUEUE,
+	KIND_SRQ,
+	KIND_POOL,
+	KIND_PORT,
+	KIND_CHANNELS,
+	KIND_CONTROL,
+	N_KINDS
+};
 
 enum { N_HISTORY = 10 };
 
@@ -112,8 +121,12 @@ struct drops {
 	double rate;
 	uint64_t total;
 };
-enum { N_DROPS = 8 };
+enum { N_DROPS = 9 };
 void drops_sum(const struct processes *all, pid_t only, struct drops drops[N_DROPS]);
+
+/* For how many seconds the process's control thread has been kept by one call, and how many wait for
+ * it; 0 where it is not. */
+double process_kept(const struct process *process, int *waiting);
 
 /* "1.25 M" */
 const char *number_text(double number, char text[16]);

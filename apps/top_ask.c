@@ -12,7 +12,8 @@ enum { MAX_ANSWER = 1 << 20, MAX_PAGES = 4096 };
 #define PATIENCE_US 300000
 #define RETRY_NS    2000000000u
 
-static const char *const kind_names[] = {"worker", "queue", "pool", "port", "channels"};
+static const char *const kind_names[] = {
+	"worker", "queue", "srq", "pool", "port", "channels", "control"};
 static_assert(ARRAY_SIZE(kind_names) == N_KINDS, "each kind has its name");
 
 /* ---- talking ---- */

@@ -441,12 +441,30 @@ static void put_nobody(const struct state *state)
 	end_line();
 }
 
-/* Whose the picked line is. */
+/* The first process whose control thread is kept: what opens, connects or ends there does not go on. */
+static bool put_kept(const struct state *state)
+{
+	const struct process *process = state->all.first;
+	double kept = 0;
+	int waiting;
+
+	while (process && (kept = process_kept(process, &waiting)) <= 0)
+		process = process->next;
+	if (kept <= 0)
+		return false;
+	style("31");
+	put_format(" %d: a device keeps its control thread, %.0f s, %d calls wait", process->pid,
+		kept, waiting);
+	style("39");
+	return true;
+}
+
+/* Whose the picked line is, or what is worse. */
 static void put_picked(const struct state *state)
 {
 	const struct process *process;
 
-	if (state->selected < state->table.n) {
+	if (!put_kept(state) && state->selected < state->table.n) {
 		process = state->table.rows[state->selected].process;
 		style("2");
 		put_format(

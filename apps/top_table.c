@@ -432,6 +432,7 @@ static const struct {
 	{KIND_QUEUE, "rx_no_buf", "rx_no_buf"},
 	{KIND_QUEUE, "tx_flushed", "tx_flushed"},
 	{KIND_QUEUE, "rx_flushed", "rx_flushed"},
+	{KIND_SRQ, "no_buf", "srq_no_buf"},
 	{KIND_POOL, "empty", "pool_empty"},
 	{KIND_PORT, "went_down", "port_went_down"},
 	{KIND_CHANNELS, "failed", "channels_failed"},
@@ -473,6 +474,22 @@ void drops_sum(const struct processes *all, pid_t only, struct drops drops[N_DRO
 			if (is_wanted(process, only))
 				add_drops(process, i, &drops[i]);
 	}
+}
+
+/* ---- the control thread ---- */
+
+#define KEPT_MS 1000 /* opening a device takes less */
+
+double process_kept(const struct process *process, int *waiting)
+{
+	const json_t *control = json_array_get(process->now[KIND_CONTROL], 0);
+	double busy_ms = number(control, "busy_ms");
+
+	*waiting = 0;
+	if (isnan(busy_ms) || busy_ms < KEPT_MS)
+		return 0;
+	*waiting = (int)fmax(number(control, "waiting"), 0);
+	return busy_ms / 1000;
 }
 
 /* ---- text ---- */
@@ -571,10 +588,14 @@ static json_t *process_json(const struct processes *all, const struct process *p
 		process->name, "prefix", process->prefix, "seconds",
 		process->before_ns ? (double)(process->now_ns - process->before_ns) / 1e9 : 0.0,
 		"answers", !process->silent);
+	int waiting;
+	double kept = process_kept(process, &waiting);
 
 	for (size_t i = 0; i < n_views; i++)
 		json_object_set_new(object, views[i].name, view_json(&views[i], all, process->pid));
 	json_object_set_new(object, "drops", drops_json(all, process->pid));
+	json_object_set_new(object, "control",
+		json_pack("{s:f,s:i}", "kept_seconds", kept, "waiting", waiting));
 	return object;
 }
 

@@ -15,16 +15,19 @@
  *   /verbena/KIND/stats,ID        its counters, and what goes up and down
  *   /verbena/KIND/all[,FROM]      both of all of them
  *
- * KIND is "worker", "queue", "pool", "port", "channels", "exchange", "telemetry", and what else has
- * counters (vbn_counters_each()). ID is a number or the name; a worker's is its index. An answer is one
+ * KIND is "worker", "queue", "srq", "pool", "port", "channels" (a group of them), "channel" (each by
+ * itself), "exchange", "control" (the control thread), "telemetry", and what else has counters
+ * (vbn_counters_each()). ID is a number or the name; a worker's is its index. An answer is one
  * object of JSON, {"COMMAND": VALUE}: VALUE is null where there is none, and a second key "error"
  * then says why. What does not fit into max_output_len goes on with another one: "next" is its FROM.
  *
  * The same as metrics for Prometheus, in the OpenMetrics format over HTTP: --vbn-metrics (verbena/init.h).
- * A counter `tx_bytes` of kind "queue" is verbena_queue_tx_bytes_total there.
+ * A counter `tx_bytes` of kind "queue" is verbena_queue_tx_bytes_total there. Single channels and errors
+ * in words are no part of it.
  *
- * None of it costs a worker anything: it stores its counters for itself, and who asks is answered on
- * the control thread.
+ * None of it costs a worker anything: it stores its counters for itself, and who asks is answered on a
+ * thread for that alone, which waits for no device: where the control thread is kept by one, "control"
+ * tells for how long (busy_ms), and how many wait for it.
  */
 #ifndef VERBENA_TELEMETRY_H
 #define VERBENA_TELEMETRY_H
@@ -37,9 +40,9 @@ extern "C" {
 
 /* Answers a command of the program's own: writes one value of JSON, with its NUL, into at most `size`
  * bytes. `params` is what stands behind the first comma, "" where nothing does; any bytes but NUL,
- * from whoever may connect. 0, or -errno for the answer null. Called on the control thread, which
- * opens and connects for everyone: do not block, and call nothing of the library but what "any thread"
- * is said of and reads. */
+ * from whoever may connect. 0, or -errno for the answer null. Called on the telemetry thread, which
+ * answers everyone: do not block, and call nothing of the library but what "any thread" is said of and
+ * reads. */
 typedef int vbn_telemetry_fn(const char *params, char *json, size_t size, void *arg);
 
 /* Adds a command: "/" and up to 54 letters, digits, "/", "_", "-"; help is one sentence. Both are copied.

@@ -79,7 +79,7 @@ int vbn__counters_each(
 
 static struct fact *fact_add(struct fact_list *list, const char *name, const char *help)
 {
-	static struct fact spare; /* what there is no room for */
+	static _Thread_local struct fact spare; /* what there is no room for */
 	struct fact *fact =
 		list->n < (int)ARRAY_SIZE(list->facts) ? &list->facts[list->n++] : &spare;
 
@@ -95,6 +95,14 @@ void vbn__fact_text(struct fact_list *list, const char *name, const char *text)
 
 	fact->kind = FACT_TEXT;
 	snprintf(fact->text, sizeof(fact->text), "%s", text);
+}
+
+void vbn__fact_note(struct fact_list *list, const char *name, const char *text)
+{
+	struct fact *fact = fact_add(list, name, "");
+
+	fact->kind = FACT_NOTE;
+	vbn__glance_text(fact->text, sizeof(fact->text), text);
 }
 
 static void add_number(struct fact_list *list, enum fact_kind kind, const char *name,
@@ -128,7 +136,28 @@ noinline __attribute__((__no_sanitize__("thread"))) uint32_t vbn__glance(const u
 	return *(const volatile uint32_t *)word;
 }
 
+noinline __attribute__((__no_sanitize__("thread"))) uint64_t vbn__glance_count(const uint64_t *word)
+{
+	return *(const volatile uint64_t *)word;
+}
+
+noinline __attribute__((__no_sanitize__("thread"))) uint8_t vbn__glance_byte(const uint8_t *byte)
+{
+	return *(const volatile uint8_t *)byte;
+}
+
 noinline __attribute__((__no_sanitize__("thread"))) bool vbn__glance_flag(const bool *flag)
 {
 	return *(const volatile bool *)flag;
+}
+
+noinline __attribute__((__no_sanitize__("thread"))) void vbn__glance_text(
+	char *to, size_t size, const char *text)
+{
+	size_t n = 0;
+	char c;
+
+	while (n + 1 < size && (c = ((const volatile char *)text)[n]))
+		to[n++] = c;
+	to[n] = '\0';
 }

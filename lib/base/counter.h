@@ -29,13 +29,16 @@ enum fact_kind {
 	FACT_NUMBER,  /* does not change: "tx_depth" */
 	FACT_GAUGE,   /* goes up and down: "free_bufs" */
 	FACT_COUNTER, /* as a counter, but worked out when asked for */
+	FACT_NOTE,    /* a text that comes and changes: "error"; no part of metrics */
 };
+
+#define FACT_TEXT_BYTES 640 /* longer ones are cut */
 
 struct fact {
 	const char *name, *help; /* as a counter's; help only of what is counted or measured */
 	enum fact_kind kind;
 	uint64_t number;
-	char text[64];
+	char text[FACT_TEXT_BYTES];
 };
 
 struct fact_list {
@@ -44,6 +47,8 @@ struct fact_list {
 };
 
 void vbn__fact_text(struct fact_list *list, const char *name, const char *text);
+/* As vbn__glance() reads it: who owns it may be writing just now. */
+void vbn__fact_note(struct fact_list *list, const char *name, const char *text);
 void vbn__fact_number(struct fact_list *list, const char *name, uint64_t number);
 void vbn__fact_gauge(struct fact_list *list, const char *name, const char *help, uint64_t number);
 void vbn__fact_counter(struct fact_list *list, const char *name, const char *help, uint64_t number);
@@ -52,7 +57,12 @@ void vbn__fact_counter(struct fact_list *list, const char *name, const char *hel
  * moment, as a relaxed load gives it. The owner's stores stay what the fast path wants them to be;
  * they cannot tear, for the word is aligned. */
 uint32_t vbn__glance(const uint32_t *word);
+uint64_t vbn__glance_count(const uint64_t *word);
+uint8_t vbn__glance_byte(const uint8_t *byte);
 bool vbn__glance_flag(const bool *flag);
+/* Up to size - 1 bytes of a text whose array its owner may be writing just now, a 0 behind them: parts
+ * of the old and the new one in the worst case. The array's last byte is always 0. */
+void vbn__glance_text(char *to, size_t size, const char *text);
 
 struct counter_set {
 	const char *kind; /* "worker", "queue", "pool", "port" */
@@ -62,12 +72,14 @@ struct counter_set {
 	size_t n;
 	/* Optional: further counters of the same object, which come and go with this set. */
 	struct counter_set *more;
-	/* Optional: on the control thread, under the registry's lock, so the object is there. */
+	/* Optional: on the thread of who looks, mostly telemetry's, under the registry's lock, so the
+	 * object is there. Takes nothing that is held while somebody waits for a device. */
 	void (*describe)(const struct counter_set *set, struct fact_list *list);
 	/* Tells it from others of its kind, now and later: the registry's, unless the owner has
 	 * numbered it. */
 	uint32_t id;
 	bool numbered;
+	bool many; /* there may be thousands of its kind: metrics have their sums alone */
 	struct counter_set *next, **at; /* the registry's */
 };
 

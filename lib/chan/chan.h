@@ -16,6 +16,7 @@
  *   connect.c            the worker's half of connecting
  *   step.c               a channel's queue made, connected, reset and ended by the control thread
  *   channel.c            a channel's life: open, failed, closed
+ *   show.c               what can be seen of a channel from outside
  *   send.c receive.c     messages out and in
  *   credit.c             who may send how much; what is put off until there is room
  *   large.c landing.c    messages that are written to a place in landing memory
@@ -229,6 +230,8 @@ struct vbn_channel {
 	uint8_t *answer; /* what the end that listens says, to be sent or received */
 	uint32_t answer_len;
 	char *error;
+	char why[256]; /* the same, for others to look at */
+	struct counter_set counters;
 	struct vbn_channel *next, **at; /* all of the group */
 	uint8_t name[CHANNEL_NAME_BYTES];
 	char peer[ENDPOINT_TEXT];
@@ -352,6 +355,11 @@ void vbn__channel_broken(struct vbn_channel *channel, const char *why);
 bool vbn__channel_try_close(struct vbn_channel *channel);
 /* True: it has left and is freed. */
 bool vbn__channel_try_leave(struct vbn_channel *channel);
+
+/* show.c */
+void vbn__channel_show(struct vbn_channel *channel);
+/* `error` is another one now. */
+void vbn__channel_show_error(struct vbn_channel *channel);
 
 /* step.c: steps of a channel's queue, one at a time; 0, or -errno where a step cannot be begun. What
  * comes of it is told by the functions of connect.c below. */

@@ -26,6 +26,7 @@ struct vbn_channel *vbn__channel_new(struct vbn_channel_group *group)
 		channel->next->at = &channel->next;
 	group->channels = channel;
 	group->n_channels++;
+	vbn__channel_show(channel);
 	return channel;
 }
 
@@ -46,6 +47,7 @@ static void release(struct vbn_channel *channel)
 {
 	struct vbn_channel_group *group = channel->group;
 
+	vbn__counters_remove(&channel->counters);
 	vbn__large_free(channel);
 	if (channel->in)
 		vbn__landing_give(channel->in);
@@ -95,6 +97,7 @@ void vbn__channel_opened(struct vbn_channel *channel)
 		group_count(group, COUNT_RESUMED);
 		free(channel->error);
 		channel->error = NULL;
+		vbn__channel_show_error(channel);
 	} else {
 		vbn__channel_tell(channel, NEWS_OPENED);
 		group_count(group, COUNT_OPENED_CHANNELS);
@@ -112,6 +115,7 @@ static void set_error(struct vbn_channel *channel, const char *fmt, va_list args
 	free(channel->error);
 	if (vasprintf(&channel->error, fmt, args) < 0)
 		channel->error = NULL;
+	vbn__channel_show_error(channel);
 }
 
 /* A large message of the peer's will not come any more. */
@@ -157,6 +161,7 @@ static void rest(struct vbn_channel *channel, const char *why)
 {
 	free(channel->error);
 	channel->error = strdup(why);
+	vbn__channel_show_error(channel);
 	channel->state = CHANNEL_RESTING;
 	channel->resume_until = clock_ns() + channel->group->conf.resume_ns;
 	channel->news = (uint8_t)(channel->news & ~NEWS_READY);

@@ -560,6 +560,7 @@ static void on_over(struct letter *letter)
 			channel->resume_until = 0;
 		free(channel->error);
 		channel->error = strdup(why);
+		vbn__channel_show_error(channel);
 		vbn__channel_put_off(channel, TODO_REST);
 		return;
 	}

@@ -203,7 +203,8 @@ struct vbn_srq {
 	struct queue_list *list;
 	struct vbn_srq_conf conf; /* checked, defaults filled in */
 	uint32_t n_queues;
-	uint64_t no_buf, limits; /* counted by the worker */
+	uint64_t no_buf, limits; /* counted by the worker; srq.c shows them by their order */
+	struct counter_set counters;
 };
 
 /* An address on the wire: vbn_address taken apart and put together. */

@@ -221,7 +221,10 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 	if (pool->zone->node >= 0)
 		vbn__fact_number(list, "node", (uint64_t)pool->zone->node);
 	vbn__fact_number(list, "page_bytes", pool->zone->page_size);
+	vbn__fact_number(list, "zone_bytes", pool->zone->size);
+	vbn__fact_number(list, "footprint_bytes", pool->footprint);
 	vbn__fact_number(list, "buf_bytes", pool->data_size);
+	vbn__fact_number(list, "headroom_bytes", pool->headroom);
 	vbn__fact_number(list, "bufs", pool->n_bufs);
 	vbn__fact_gauge(list, "free_bufs", "bufs that are home", vbn__glance(&pool->n_free));
 }

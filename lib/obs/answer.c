@@ -37,7 +37,7 @@ static int refuse(struct call *call, int code, const char *fmt, ...)
 
 static bool is_constant(const struct fact *fact)
 {
-	return fact->kind == FACT_TEXT || fact->kind == FACT_NUMBER;
+	return fact->kind == FACT_TEXT || fact->kind == FACT_NUMBER || fact->kind == FACT_NOTE;
 }
 
 static void write_facts(struct json *json, const struct fact_list *list, bool constant)
@@ -47,7 +47,7 @@ static void write_facts(struct json *json, const struct fact_list *list, bool co
 
 		if (is_constant(fact) != constant)
 			continue;
-		if (fact->kind == FACT_TEXT)
+		if (fact->kind == FACT_TEXT || fact->kind == FACT_NOTE)
 			vbn__json_text_pair(json, fact->name, fact->text);
 		else
 			vbn__json_pair(json, fact->name, fact->number);
@@ -222,7 +222,10 @@ static const struct verb {
 
 /* ---- which commands there are ---- */
 
-/* Those of the library are there even while no object is. */
+const char *const vbn__obs_kinds[] = {"worker", "queue", "srq", "pool", "port", "channels",
+	"channel", "exchange", "control", "telemetry", NULL};
+
+/* Those of the library, and of what there is. */
 struct kinds {
 	char names[MAX_KINDS][32];
 	int n;
@@ -245,12 +248,9 @@ static int see_kind(const struct counter_set *set, void *arg)
 
 static void find_kinds(struct kinds *kinds)
 {
-	static const char *const always[] = {
-		"worker", "queue", "pool", "port", "channels", "exchange", "telemetry"};
-
 	kinds->n = 0;
-	for (size_t i = 0; i < ARRAY_SIZE(always); i++)
-		add_kind(kinds, always[i]);
+	for (size_t i = 0; vbn__obs_kinds[i]; i++)
+		add_kind(kinds, vbn__obs_kinds[i]);
 	vbn__counters_visit(see_kind, kinds);
 }
 

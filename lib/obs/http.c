@@ -1,13 +1,12 @@
-/* http.c - metrics over HTTP, by libmicrohttpd, on the control thread
+/* http.c - metrics over HTTP, by libmicrohttpd, on the telemetry thread
  *
  * The library is loaded when metrics are asked for: it brings a dozen others along, and most programs
- * have no use for them. It starts no thread; the control thread watches its epoll set and a timer for
+ * have no use for them. It starts no thread; the telemetry thread watches its epoll set and a timer for
  * its deadlines. Connections are few and bounded, and what one does not read costs its own text alone.
  */
 
 #include "obs/metrics.h"
 #include "obs/obs.h"
-#include "run/run.h"
 
 #include <dlfcn.h>
 #include <microhttpd.h>
@@ -42,7 +41,7 @@ static struct {
 } mhd;
 
 static struct {
-	struct MHD_Daemon *daemon; /* the control thread's */
+	struct MHD_Daemon *daemon; /* the telemetry thread's */
 	int epoll_fd, timer_fd;
 } http = {.timer_fd = -1};
 
@@ -64,7 +63,7 @@ static int load(const char *address)
 			     address);
 }
 
-/* ---- requests: the control thread ---- */
+/* ---- requests: the telemetry thread ---- */
 
 static enum MHD_Result answer_with(struct MHD_Connection *connection, unsigned int status,
 	const char *type, const char *text, size_t len, enum MHD_ResponseMemoryMode mode)
@@ -251,14 +250,12 @@ static void tell_address(int fd)
 
 /* ---- start and stop ---- */
 
-static int watch(void *arg)
+static int watch(void)
 {
-	int ret;
+	int ret = vbn__obs_watch(http.epoll_fd, on_event, NULL);
 
-	(void)arg;
-	ret = vbn__control_watch(http.epoll_fd, on_event, NULL);
 	if (!ret)
-		ret = vbn__control_watch(http.timer_fd, on_event, NULL);
+		ret = vbn__obs_watch(http.timer_fd, on_event, NULL);
 	if (!ret)
 		set_timer();
 	return ret;
@@ -277,7 +274,7 @@ static int start_daemon(int listen_fd)
 	}
 	http.epoll_fd = mhd.MHD_get_daemon_info(http.daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 	http.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	return http.timer_fd < 0 ? -errno : vbn__control_call(-1, watch, NULL);
+	return http.timer_fd < 0 ? -errno : watch();
 }
 
 int vbn__http_start(const char *address)
@@ -298,22 +295,13 @@ int vbn__http_start(const char *address)
 	return 0;
 }
 
-static int stop(void *arg)
-{
-	(void)arg;
-	if (http.timer_fd >= 0) {
-		vbn__control_unwatch(http.epoll_fd);
-		vbn__control_unwatch(http.timer_fd);
-		close(http.timer_fd);
-		http.timer_fd = -1;
-	}
-	mhd.MHD_stop_daemon(http.daemon);
-	http.daemon = NULL;
-	return 0;
-}
-
 void vbn__http_stop(void)
 {
-	if (http.daemon)
-		vbn__control_call(-1, stop, NULL);
+	if (!http.daemon)
+		return;
+	if (http.timer_fd >= 0)
+		close(http.timer_fd);
+	http.timer_fd = -1;
+	mhd.MHD_stop_daemon(http.daemon);
+	http.daemon = NULL;
 }

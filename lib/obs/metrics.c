@@ -1,7 +1,8 @@
 /* metrics.c - every object's counters as OpenMetrics text
  *
  * All samples of a family have to stand together, so the families are listed first and the registry
- * is walked once for each. In between objects come and go; names are copied.
+ * is walked once for each. In between objects come and go; names are copied. Kinds that there may be
+ * thousands of, and texts that change, are left out: each would be a time series of its own.
  */
 
 #include "obs/metrics.h"
@@ -171,6 +172,8 @@ static void add_facts(struct scrape *scrape, const struct counter_set *set)
 	for (int i = 0; i < list.n; i++) {
 		const struct fact *fact = &list.facts[i];
 
+		if (fact->kind == FACT_NOTE)
+			continue;
 		if (type_of(fact->kind) == TYPE_INFO) {
 			snprintf(help, sizeof(help), "what a %s is", set->kind);
 			add_family(scrape, TYPE_INFO, set->kind, "", help);
@@ -197,7 +200,7 @@ static int add_families(const struct counter_set *set, void *arg)
 {
 	struct scrape *scrape = arg;
 
-	if (was_seen(scrape, set))
+	if (set->many || was_seen(scrape, set))
 		return 0;
 	add_facts(scrape, set);
 	for (const struct counter_set *of = set; of; of = of->more)
@@ -301,7 +304,7 @@ static int put_object(const struct counter_set *set, void *arg)
 	struct scrape *scrape = arg;
 	const enum type type = scrape->writing->type;
 
-	if (strcmp(set->kind, scrape->writing->kind))
+	if (set->many || strcmp(set->kind, scrape->writing->kind))
 		return 0;
 	if (type == TYPE_COUNTER && put_counter(scrape, set))
 		return 0;

@@ -48,7 +48,7 @@ static int start_socket(const char *prefix, char why[256])
 	owner = getpid();
 	ret = vbn__server_start(place.fd);
 	if (ret) {
-		snprintf(why, 256, "the control thread cannot watch it: %s", strerror(-ret));
+		snprintf(why, 256, "it cannot be watched: %s", strerror(-ret));
 		vbn__place_leave(&place);
 	}
 	return ret;
@@ -88,22 +88,36 @@ static void stop_telemetry(void)
 	vbn__place_leave(&place);
 }
 
+static int start_thread(void)
+{
+	int ret = vbn__obs_thread_start();
+
+	if (!ret)
+		return 0;
+	return fail(-ret,
+		"telemetry: cannot be had: the system gave no thread or descriptor for it (%s); raise the limit on processes (ulimit -u) or on open files (ulimit -n), or give --vbn-telemetry=off",
+		strerror(-ret));
+}
+
 int vbn__obs_start(const struct obs_conf *conf)
 {
 	int ret = start_telemetry(conf->telemetry, conf->prefix ? conf->prefix : "verbena");
 
-	if (!ret && conf->metrics) {
+	if (!ret && conf->metrics)
 		ret = vbn__http_start(conf->metrics);
-		if (ret)
-			stop_telemetry();
+	if (!ret && (place.fd >= 0 || conf->metrics)) {
+		ret = start_thread();
+		if (!ret)
+			vbn__counters_add(&counters);
 	}
-	if (!ret && (place.fd >= 0 || conf->metrics))
-		vbn__counters_add(&counters);
+	if (ret)
+		vbn__obs_stop();
 	return ret;
 }
 
 void vbn__obs_stop(void)
 {
+	vbn__obs_thread_stop();
 	vbn__counters_remove(&counters);
 	vbn__http_stop();
 	stop_telemetry();

@@ -5,9 +5,10 @@
  * touch it: nothing but run/init.c, which starts and ends it. It knows no object: each room hangs
  * its counters and what there is to say of their owner into the registry, and appears here.
  *
- * Everything runs on the control thread, and reads under the registry's lock, which owners take only
- * when an object comes or goes. A worker stores nothing for it and is never waited for. Clients are
- * hostile: what they send is bounded, and none that is slow, silent or many holds up the others.
+ * Everything runs on a thread of its own, so that a control thread that waits for a device leaves
+ * nobody without an answer, and reads under the registry's lock, which owners take only when an object
+ * comes or goes. A worker stores nothing for it and is never waited for. Clients are hostile: what they
+ * send is bounded, and none that is slow, silent or many holds up the others.
  */
 #ifndef VBN_OBS_H
 #define VBN_OBS_H
@@ -25,7 +26,7 @@ struct obs_conf {
 };
 
 /* After the control thread has been started, before it is stopped. -errno with a sentence, where
- * what was insisted on cannot be had; nothing is started then. */
+ * what was insisted on cannot be had; nothing is started then. The main thread. */
 int vbn__obs_start(const struct obs_conf *conf);
 void vbn__obs_stop(void);
 
@@ -40,7 +41,7 @@ enum obs_count {
 	OBS_COUNTS,
 };
 
-/* The control thread's. */
+/* The telemetry thread's. */
 void vbn__obs_count(enum obs_count which);
 
 /* ---- place.c ---- */
@@ -59,7 +60,16 @@ void vbn__place_leave(struct place *place);
 /* Whether a prefix can be a directory's name. */
 bool vbn__place_prefix_ok(const char *prefix);
 
-/* ---- server.c: the control thread's ---- */
+/* ---- thread.c: the telemetry thread ---- */
+
+/* Calls fn(fd, arg) on the telemetry thread whenever fd is readable. Before that is started. */
+int vbn__obs_watch(int fd, void (*fn)(int fd, void *arg), void *arg);
+/* 0 or -errno. */
+int vbn__obs_thread_start(void);
+/* What is watched is forgotten, too. */
+void vbn__obs_thread_stop(void);
+
+/* ---- server.c: the telemetry thread's, but for its start and stop, which are without one ---- */
 
 /* Takes the socket over. 0 or -errno. */
 int vbn__server_start(int listen_fd);
@@ -68,11 +78,14 @@ void vbn__server_stop(void);
 /* ---- answer.c ---- */
 
 /* Answers one request of a client in at most `size` bytes of JSON, at least 1024: how many. Any
- * bytes; on the control thread. */
+ * bytes; one thread at a time. */
 size_t vbn__telemetry_answer(const char *request, size_t len, char *answer, size_t size);
 
 /* What a client is told when it has connected. */
 size_t vbn__telemetry_greeting(char *text, size_t size);
+
+/* The library's kinds of objects, which are there even while no object is; ends with NULL. */
+extern const char *const vbn__obs_kinds[];
 
 /* ---- own.c: what a program has added ---- */
 

@@ -155,11 +155,8 @@ static bool is_word(const char *text, size_t most)
 
 static bool is_taken(const char *kind)
 {
-	static const char *const taken[] = {
-		"worker", "queue", "pool", "port", "channels", "exchange", "telemetry"};
-
-	for (size_t i = 0; i < ARRAY_SIZE(taken); i++)
-		if (!strcmp(taken[i], kind))
+	for (size_t i = 0; vbn__obs_kinds[i]; i++)
+		if (!strcmp(vbn__obs_kinds[i], kind))
 			return true;
 	return false;
 }

@@ -1,13 +1,12 @@
 /* server.c - the telemetry socket's clients: one request at a time each, and none that is waited for
  *
- * The control thread watches one descriptor, an epoll set of the listening socket and the clients,
+ * The telemetry thread watches one descriptor, an epoll set of the listening socket and the clients,
  * and takes one event of it a turn, so that its other business comes in between. A client whose
  * answer finds no room is not read from until it has read; where there are too many clients, the one
  * that has been silent for longest goes.
  */
 
 #include "obs/obs.h"
-#include "run/run.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -26,7 +25,7 @@ struct client {
 	size_t n_waiting;
 };
 
-/* The control thread's. */
+/* The telemetry thread's. */
 static struct {
 	struct client clients[MAX_CLIENTS];
 	int epoll_fd, listen_fd;
@@ -209,7 +208,7 @@ static int watch_listener(int listen_fd)
 
 	if (epoll_ctl(server.epoll_fd, EPOLL_CTL_ADD, listen_fd, &event))
 		return -errno;
-	return vbn__control_watch(server.epoll_fd, on_event, NULL);
+	return vbn__obs_watch(server.epoll_fd, on_event, NULL);
 }
 
 int vbn__server_start(int listen_fd)
@@ -233,7 +232,6 @@ int vbn__server_start(int listen_fd)
 
 void vbn__server_stop(void)
 {
-	vbn__control_unwatch(server.epoll_fd);
 	for (int i = 0; i < MAX_CLIENTS; i++)
 		if (server.clients[i].fd >= 0)
 			drop(&server.clients[i]);

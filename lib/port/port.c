@@ -138,7 +138,7 @@ static int open_call(void *arg)
 	return ret;
 }
 
-/* The control thread writes the port's info, and asks for this. */
+/* The control thread writes the port's info; this is asked for elsewhere. */
 static void describe(const struct counter_set *set, struct fact_list *list)
 {
 	const struct vbn_port *port = container_of(set, struct vbn_port, counters);
@@ -146,12 +146,15 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 	vbn__fact_text(list, "driver", port->info.driver);
 	if (port->info.node >= 0)
 		vbn__fact_number(list, "node", (uint64_t)port->info.node);
-	vbn__fact_number(list, "mtu", port->mtu ? port->mtu : port->info.mtu);
+	vbn__fact_number(list, "mtu", port->mtu ? port->mtu : vbn__glance(&port->info.mtu));
 	vbn__fact_text(list, "gid", port->info.gid);
-	vbn__fact_gauge(list, "up", "whether the port has its link", port->info.up);
+	vbn__fact_gauge(
+		list, "up", "whether the port has its link", vbn__glance_flag(&port->info.up));
 	vbn__fact_gauge(list, "speed_mbit", "bits per second of the link, in millions",
-		port->info.speed_mbit);
-	vbn__fact_gauge(list, "queues", "queues that use the port", port->n_queues);
+		vbn__glance(&port->info.speed_mbit));
+	vbn__fact_gauge(list, "queues", "queues that use the port", vbn__glance(&port->n_queues));
+	vbn__fact_gauge(list, "srqs", "shared receive rings on it", vbn__glance(&port->n_srqs));
+	vbn__fact_gauge(list, "exports", "exports on it", vbn__glance(&port->n_exports));
 }
 
 static void port_publish(struct vbn_port *port)

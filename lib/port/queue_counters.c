@@ -43,6 +43,7 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 	vbn__fact_gauge(
 		list, "connected", "whether it is connected", vbn__glance_flag(&queue->connected));
 	vbn__fact_gauge(list, "failed", "whether it has failed", vbn__glance_flag(&queue->failed));
+	vbn__fact_note(list, "error", queue->error);
 }
 
 void vbn__queue_show(struct vbn_queue *queue)

@@ -3,6 +3,43 @@
 #include "port/conf.h"
 #include "port/port.h"
 
+#include <stdio.h>
+
+static const struct counter_name counter_names[] = {
+	{"no_buf", "receives not posted again at once because the pool was empty"},
+	{"limits", "how often fewer receives than the limit were posted"},
+};
+static_assert(
+	offsetof(struct vbn_srq, limits) == offsetof(struct vbn_srq, no_buf) + sizeof(uint64_t),
+	"they stand as their names do");
+
+static void describe(const struct counter_set *set, struct fact_list *list)
+{
+	const struct vbn_srq *srq = container_of(set, struct vbn_srq, counters);
+
+	vbn__fact_number(list, "worker", vbn__worker_number(srq->list->worker));
+	vbn__fact_text(list, "port", srq->port->info.name);
+	vbn__fact_number(list, "depth", srq->conf.depth);
+	vbn__fact_number(list, "limit", srq->conf.limit);
+	vbn__fact_gauge(
+		list, "posted", "receives that are posted", srq->port->driver->srq_posted(srq));
+	vbn__fact_gauge(list, "queues", "queues that receive from it", vbn__glance(&srq->n_queues));
+}
+
+static void show(struct vbn_srq *srq)
+{
+	static uint32_t n_srqs;
+
+	srq->counters = (struct counter_set){.kind = "srq",
+		.names = counter_names,
+		.values = &srq->no_buf,
+		.n = ARRAY_SIZE(counter_names),
+		.describe = describe};
+	snprintf(srq->counters.object, sizeof(srq->counters.object), "%.20s/%u",
+		srq->port->info.name, __atomic_fetch_add(&n_srqs, 1, __ATOMIC_RELAXED));
+	vbn__counters_add(&srq->counters);
+}
+
 struct srq_call {
 	struct vbn_port *port;
 	struct queue_list *list;
@@ -36,6 +73,7 @@ static void srq_end(struct vbn_srq *srq)
 {
 	const struct driver *driver = srq->port->driver;
 
+	vbn__counters_remove(&srq->counters);
 	vbn__control_call(-1, stop_call, &(struct srq_call){.port = srq->port, .srq = srq});
 	driver->srq_free(srq);
 }
@@ -63,6 +101,7 @@ int vbn__srq_create_in(struct queue_list *list, struct vbn_port *port,
 		srq_end(call.srq);
 		return ret;
 	}
+	show(call.srq);
 	*result = call.srq;
 	return 0;
 }

@@ -48,8 +48,12 @@ struct policy {
 static struct {
 	pthread_mutex_t lock;
 	/* under the lock */
-	bool open; /* calls are taken */
-	int core;  /* pinned to; -1: not pinned */
+	bool open;        /* calls are taken */
+	int core;         /* pinned to; -1: not pinned */
+	cpu_set_t cores;  /* where it runs */
+	pthread_t beside; /* runs there, too */
+	bool has_beside;
+	uint32_t n_waiting; /* calls that have not begun */
 	struct call *first, **end;
 	/* constant while the thread lives */
 	pthread_t thread;
@@ -59,7 +63,35 @@ static struct {
 	struct watch *watches;
 	struct policy policy;
 	void (*at_stop)(void);
+	uint64_t counts[2];
+	uint64_t busy_since; /* clock_ns(); 0: it waits for something to do; read by others */
 } control = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { COUNT_CALLS, COUNT_EVENTS };
+
+static const struct counter_name counter_names[] = {
+	[COUNT_CALLS] = {"calls", "calls that were made on the control thread for others"},
+	[COUNT_EVENTS] = {"events", "events of descriptors that the control thread watches"},
+};
+static_assert(ARRAY_SIZE(counter_names) == ARRAY_SIZE(control.counts), "each count has its name");
+
+/* Whoever looks from outside sees here whether a device keeps the control thread. */
+static void describe(const struct counter_set *set, struct fact_list *list)
+{
+	const uint64_t since = load_once(&control.busy_since), now = clock_ns();
+
+	(void)set;
+	vbn__fact_gauge(list, "busy_ms", "milliseconds that it has been at one call or event",
+		since && now > since ? (now - since) / 1000000 : 0);
+	vbn__fact_gauge(list, "waiting", "calls that wait for it", load_once(&control.n_waiting));
+}
+
+static struct counter_set counters = {.kind = "control",
+	.object = "process",
+	.names = counter_names,
+	.values = control.counts,
+	.n = ARRAY_SIZE(counter_names),
+	.describe = describe};
 
 static _Thread_local bool on_control_thread;
 static _Thread_local uint64_t n_waits;
@@ -124,8 +156,12 @@ static bool run_calls(void)
 		control.first = call->next;
 		if (!control.first)
 			control.end = &control.first;
+		store_once(&control.n_waiting, control.n_waiting - 1);
 		pthread_mutex_unlock(&control.lock);
+		store_once(&control.busy_since, clock_ns());
 		call->result = call_on_node(call->node, call->fn, call->arg);
+		store_once(&control.busy_since, 0);
+		count_add(&control.counts[COUNT_CALLS], 1);
 		pthread_mutex_lock(&control.lock);
 		call->done = true;
 		pthread_cond_signal(&call->finished);
@@ -146,10 +182,14 @@ static void wait_for_event(void)
 	if (epoll_wait(control.epoll_fd, &event, 1, -1) != 1)
 		return;
 	watch = event.data.ptr;
-	if (watch)
+	if (watch) {
+		store_once(&control.busy_since, clock_ns());
 		watch->fn(watch->fd, watch->arg);
-	else if (read(control.wake_fd, &count, sizeof(count)) < 0)
+		store_once(&control.busy_since, 0);
+		count_add(&control.counts[COUNT_EVENTS], 1);
+	} else if (read(control.wake_fd, &count, sizeof(count)) < 0) {
 		return; /* woken already */
+	}
 }
 
 static void *control_main(void *arg)
@@ -234,6 +274,8 @@ int vbn__control_start(void)
 	if (pthread_getaffinity_np(pthread_self(), sizeof(control.allowed), &control.allowed))
 		CPU_ZERO(&control.allowed);
 	control.core = -1;
+	control.cores = control.allowed;
+	control.n_waiting = 0;
 	control.first = NULL;
 	control.end = &control.first;
 	ret = make_fds();
@@ -251,6 +293,7 @@ int vbn__control_start(void)
 			"processes (ulimit -u) or free memory",
 			strerror(-ret));
 	}
+	vbn__counters_add(&counters);
 	return 0;
 }
 
@@ -276,6 +319,7 @@ void vbn__control_stop(void)
 
 	if (!is_open())
 		return;
+	vbn__counters_remove(&counters);
 	vbn__control_call(-1, run_at_stop, NULL);
 	pthread_mutex_lock(&control.lock);
 	control.open = false;
@@ -304,6 +348,7 @@ static int submit(struct call *call)
 	}
 	*control.end = call;
 	control.end = &call->next;
+	store_once(&control.n_waiting, control.n_waiting + 1);
 	wake();
 	while (!call->done)
 		pthread_cond_wait(&call->finished, &control.lock);
@@ -393,6 +438,23 @@ static int lowest_free(const cpu_set_t *taken)
 	return -1;
 }
 
+/* Where neither can be, both stay where they were. */
+static void follow(void)
+{
+	if (control.has_beside)
+		pthread_setaffinity_np(control.beside, sizeof(control.cores), &control.cores);
+}
+
+void vbn__control_beside(const pthread_t *thread)
+{
+	pthread_mutex_lock(&control.lock);
+	control.has_beside = thread != NULL;
+	if (thread)
+		control.beside = *thread;
+	follow();
+	pthread_mutex_unlock(&control.lock);
+}
+
 void vbn__control_keep_off(const cpu_set_t *taken)
 {
 	cpu_set_t set;
@@ -407,8 +469,12 @@ void vbn__control_keep_off(const cpu_set_t *taken)
 		CPU_ZERO(&set);
 		CPU_SET((size_t)core, &set);
 	}
-	if (pthread_setaffinity_np(control.thread, sizeof(set), &set))
+	if (pthread_setaffinity_np(control.thread, sizeof(set), &set)) {
 		core = -1; /* it stays where it was */
+	} else {
+		control.cores = set;
+		follow();
+	}
 	control.core = core;
 unlock:
 	pthread_mutex_unlock(&control.lock);

@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 #include <verbena/worker.h>
@@ -46,6 +47,10 @@ uint32_t vbn__stops(void);
 /* Pins the control thread to the lowest core it may use that is not taken; unpinned where none is
  * left, or none is taken. */
 void vbn__control_keep_off(const cpu_set_t *taken);
+
+/* A thread of the library's that from now on keeps off workers' cores with the control thread; NULL:
+ * none any more. */
+void vbn__control_beside(const pthread_t *thread);
 
 /* The core it is pinned to; -1: not pinned; -ESHUTDOWN: there is none. */
 int vbn__control_core(void);

@@ -8,7 +8,6 @@
 
 #include "obs/metrics.h"
 #include "obs/obs.h"
-#include "run/run.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -66,10 +65,13 @@ static void one_round(struct vbn_worker *worker)
 	const struct vbn_pool_conf conf = {.n_bufs = 64, .data_size = 64};
 	struct vbn_counters *counters;
 	struct vbn_pool *pool;
+	struct vbn_srq *srq;
 	uint64_t count = 0;
 
 	if (vbn_pool_create(&conf, &pool))
 		return;
+	if (!vbn_srq_create(worker, port, &(struct vbn_srq_conf){.depth = 16, .pool = pool}, &srq))
+		vbn_srq_destroy(srq);
 	if (!vbn_counters_add(&(struct vbn_counters_conf){.kind = "churn",
 				      .object = "x",
 				      .names = names,
@@ -123,14 +125,14 @@ static void *churn_workers(void *arg)
 	return NULL;
 }
 
-/* On the control thread, as the socket's requests are. */
-static int look(void *arg)
+/* On a thread that is neither a worker's nor the control thread, as the socket's requests are. */
+static int look(int *n_bad)
 {
 	static const char *const requests[] = {"/verbena/worker/all", "/verbena/queue/all",
 		"/verbena/pool/all", "/verbena/port/all", "/verbena/churn/all",
-		"/verbena/queue/list", "/"};
+		"/verbena/queue/list", "/verbena/srq/all", "/verbena/channel/all",
+		"/verbena/control/all", "/"};
 	static char answer[TELEMETRY_MAX_ANSWER];
-	int *n_bad = arg;
 	json_error_t error;
 	size_t len;
 	char *text;
@@ -172,7 +174,7 @@ static void looking_while_they_come_and_go(void **state)
 			0);
 	/* The test's own timeout ends it where they do not turn. */
 	while (n_looks++ < N_LOOKS || !all_turn())
-		assert_int_equal(vbn__control_call(-1, look, &n_bad), 0);
+		assert_int_equal(look(&n_bad), 0);
 	store_once(&over, true);
 	for (int i = 0; i < N_THREADS; i++)
 		pthread_join(threads[i], NULL);

@@ -73,6 +73,22 @@ class Metrics(LookTest):
         self.assertGreaterEqual(again[turns].samples[0].value, families[turns].samples[0].value)
         self.finish(process)
 
+    def test_sums_alone(self):
+        """Channels are told in sums, and no text that changes is a label."""
+        process, host, port = self.start_with(":0", "more")
+        families = self.families(self.get(host, port)[1])
+        self.assertEqual(families["verbena_channels_opened"].type, "counter")
+        self.assertEqual([name for name in families if name.startswith("verbena_channel_")], [])
+        self.assertEqual(families["verbena_srq_posted"].type, "gauge")
+        for sample in families["verbena_queue"].samples:
+            self.assertNotIn("error", sample.labels)
+        self.finish(process)
+
+    def test_stuck(self):
+        process, host, port = self.start_with(":0", "stuck")
+        wait_for("a call that lasts", lambda: self.families(self.get(host, port)[1])["verbena_control_busy_ms"].samples[0].value > 0)
+        self.finish(process)
+
     def test_http(self):
         process, host, port = self.start_with("127.0.0.1:0", "alone")
         for method, path, status in (("GET", "/", 200), ("HEAD", "/metrics", 200), ("GET", "/x", 404),
@@ -118,12 +134,12 @@ class Metrics(LookTest):
         for address in ("", "nonsense", "1.2.3.4", "127.0.0.1:", ":65536", ":-1", "[::1:1", "::1:9464", "localhost:1", "a" * 300):
             self.assertIn("not understood", self.refused(address), address)
 
-    def test_no_thread(self):
-        """It runs on the control thread: no thread is started for it."""
+    def test_one_thread(self):
+        """It runs on the telemetry thread: no thread is started for it."""
         process, host, port = self.start_with(":0", "alone")
         self.get(host, port)
         tasks = subprocess.run(["ps", "-L", "-o", "comm=", "-p", str(process.pid)], capture_output=True, text=True, check=True)
-        self.assertEqual(sorted(set(tasks.stdout.split()) - {"subject"}), ["vbn-control"])
+        self.assertEqual(sorted(set(tasks.stdout.split()) - {"subject"}), ["vbn-control", "vbn-telemetry"])
 
 
 if __name__ == "__main__":

@@ -2,15 +2,17 @@
  * with an odd name, counters and a command of its own
  *
  * It takes the library's options, says "ready", and runs until its standard input ends. `abandon`
- * then leaves without vbn_fini(), `alone` has no port.
+ * then leaves without vbn_fini(), `alone` has no port, `more` has what subject.h says, and of `stuck`
+ * the control thread is kept in a call.
  */
+
+#include "subject.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <verbena.h>
 
 static const struct vbn_counter_name names[] = {{"turns", "turns of the loop"}, {"no_help", NULL}};
 
@@ -107,22 +109,34 @@ static void end(struct subject *subject)
 int main(int argc, char **argv)
 {
 	struct subject subject = {.worker = NULL};
-	int abandon, alone;
+	const char *mode;
+	int abandon, alone, more, stuck;
 
 	if (vbn_init(&argc, &argv))
 		return 3;
-	abandon = argc > 1 && !strcmp(argv[1], "abandon");
-	alone = abandon || (argc > 1 && !strcmp(argv[1], "alone"));
-	if (make(&subject, alone))
+	mode = argc > 1 ? argv[1] : "";
+	abandon = !strcmp(mode, "abandon");
+	alone = abandon || !strcmp(mode, "alone");
+	more = !strcmp(mode, "more");
+	stuck = !strcmp(mode, "stuck");
+	if (make(&subject, alone) ||
+		(more && more_make(subject.worker, subject.port, subject.pool)) ||
+		(stuck && stuck_begin()))
 		return 1;
 	printf("ready\n");
 	fflush(stdout);
 	while (!input_ended()) {
 		vbn_worker_poll(subject.worker);
+		if (more)
+			more_turn();
 		usleep(500); /* others use these cores, too */
 	}
 	if (abandon)
 		exit(0);
+	if (stuck)
+		stuck_end();
+	if (more)
+		more_end();
 	end(&subject);
 	return 0;
 }

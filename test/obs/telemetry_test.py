@@ -9,7 +9,7 @@ import subprocess
 
 from look import PATIENCE, Client, LookTest, main, wait_for
 
-KINDS = "channels exchange pool port queue subject telemetry worker".split()
+KINDS = "channel channels control exchange pool port queue srq subject telemetry worker".split()
 COMMANDS = sorted(["/", "/help", "/info", "/subject/echo"] +
                   [f"/verbena/{kind}/{verb}" for kind in KINDS for verb in ("all", "info", "list", "stats")])
 WORKER_STATS = ("iterations idle_iterations busy_cycles total_cycles timers_fired posts_sent posts_run posts_waited "
@@ -82,6 +82,56 @@ class Protocol(LookTest):
         self.assertEqual(client.value("/verbena/queue/all")[0]["connected"], 1)
         pool = client.value("/verbena/pool/all")[0]
         self.assertLess(pool["free_bufs"], pool["bufs"])
+
+
+class Objects(LookTest):
+    def test_each_by_itself(self):
+        """A shared receive ring, what a failed queue died of, channels one by one, the whole pool."""
+        process = self.start("more")
+        client = Client(self.path())
+
+        srq, channels_srq = client.value("/verbena/srq/all")
+        self.assertGreaterEqual(channels_srq["posted"], 64)  # a window, at least
+        self.assertEqual((srq["port"], srq["depth"], srq["limit"], srq["queues"]), ("mlx5_0", 64, 16, 1))
+        self.assertEqual((srq["no_buf"], srq["limits"]), (0, 0))
+        self.assertGreaterEqual(srq["posted"], 16)
+
+        def failed():
+            return [queue for queue in client.value("/verbena/queue/all") if queue["failed"]]
+        queue = wait_for("a failed queue", lambda: next((queue for queue in failed() if "WQE 0 (RDMA_WRITE" in queue["error"]), None))
+        self.assertEqual(client.value(f"/verbena/queue/info,{queue['id']}")["error"], queue["error"])
+        self.assertEqual({other["error"] for other in client.value("/verbena/queue/all") if not other["failed"]}, {""})
+
+        def channels():
+            return {channel["state"]: channel for channel in
+                    (client.value(f"/verbena/channel/info,{number}") | client.value(f"/verbena/channel/stats,{number}")
+                     for number in client.value("/verbena/channel/list"))}
+        wait_for("channels, and one that failed", lambda: {"open", "failed"} == set(channels()))
+        self.assertEqual(len(client.value("/verbena/channel/list")), 3)
+        good, bad = channels()["open"], channels()["failed"]
+        self.assertEqual((good["error"], good["open"], good["tx_messages"]), ("", 1, 0))
+        self.assertRegex(good["peer"], r"^127\.0\.0\.1:\d+$")
+        self.assertGreater(good["tx_credits"], 0)
+        self.assertRegex(bad["error"], r"127\.0\.0\.1:1\b")
+        self.assertEqual(bad["group"], client.value("/verbena/channels/all")[0]["name"])
+
+        pool = client.value("/verbena/pool/all")[0]
+        for key in ("zone", "page_bytes", "zone_bytes", "footprint_bytes", "buf_bytes", "headroom_bytes", "bufs", "free_bufs", "empty"):
+            self.assertIn(key, pool)
+        self.assertGreaterEqual(pool["footprint_bytes"], pool["bufs"] * pool["buf_bytes"])
+        self.finish(process)
+
+    def test_stuck(self):
+        """Given a control thread that is kept in a call, then all is answered, and it is told for how long."""
+        process = self.start("stuck")
+        client = Client(self.path())
+
+        def control():
+            return client.value("/verbena/control/all")[0]
+        wait_for("a call that lasts", lambda: control()["busy_ms"] >= 100)
+        self.assertEqual(control()["waiting"], 1)
+        self.assertEqual(len(client.value("/verbena/queue/all")), 2)
+        self.finish(process)
 
 
 class Place(LookTest):

@@ -116,7 +116,7 @@ class Top(LookTest):
         result = json.loads(done.stdout)
         self.assertEqual(list(result), ["tool", "version", "processes"])
         [it] = result["processes"]
-        self.assertEqual(list(it), "pid name prefix seconds answers workers queues pools ports drops".split())
+        self.assertEqual(list(it), "pid name prefix seconds answers workers queues pools ports drops control".split())
         self.assertEqual((it["pid"], it["name"], it["prefix"], it["answers"]), (process.pid, "subject", "verbena", True))
         [worker] = it["workers"]
         self.assertTrue(0 <= worker["busy_share"] <= 1 and worker["msg_rate"] > 0, worker)
@@ -124,6 +124,16 @@ class Top(LookTest):
         self.assertGreater(sum(queue["tx_rate"] for queue in it["queues"]), 0)
         self.assertEqual(it["ports"][0]["name"], "mlx5_0")
         self.assertEqual(set(it["drops"].values()), {0})
+        self.assertEqual(it["control"], {"kept_seconds": 0.0, "waiting": 0})
+
+    def test_a_device_keeps_the_control_thread(self):
+        """Lines and the screen say so, and go on."""
+        process = self.start("stuck")
+        screen = Screen(self, "--interval", "200ms")
+        screen.wait("the sentence", lambda lines: f"{process.pid}: a device keeps its control thread" in lines[2])
+        done = self.run_top("--count", "1", "--interval", "100ms")
+        self.assertRegex(done.stdout, rf"(?m)^# .* {process.pid}: a device keeps its control thread, \d+ s, 1 calls wait$")
+        self.assertRegex(done.stdout, rf"(?m)^\S+ +{process.pid} +0 ")
 
     def test_the_process_ends(self):
         """When what was followed has ended, so does it: 0, or 4 where so many intervals were asked for."""

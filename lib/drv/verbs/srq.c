@@ -53,7 +53,9 @@ int vbn__verbs_srq_fill(struct vbn_srq *base)
 
 uint32_t vbn__verbs_srq_posted(const struct vbn_srq *base)
 {
-	return rq_posted(&verbs_srq(base)->rq);
+	const struct verbs_rq *rq = &verbs_srq(base)->rq;
+
+	return vbn__glance(&rq->head) - vbn__glance(&rq->tail); /* mostly asked elsewhere */
 }
 
 static int objects_create(
