@@ -147,12 +147,14 @@ static int follow(const struct top_options *conf, struct processes *all, bool li
 	for (int64_t turn = 0;; turn++) {
 		processes_find(all, conf->prefix, (pid_t)conf->pid);
 		processes_ask(all);
+		if (stop_signal())
+			return STATUS_DONE; /* it has cut an answer off, too */
 		if (!all->n)
 			return turn && !conf->count && all->any_lost ? STATUS_DONE
 								     : nobody(conf, all);
 		if (turn && lines)
 			print_lines(all, turn - 1);
-		if (stop_signal() || ferror(stdout) || (conf->count && turn == conf->count))
+		if (ferror(stdout) || (conf->count && turn == conf->count))
 			return STATUS_DONE;
 		wait_ns(conf->interval_ns);
 		if (stop_signal())

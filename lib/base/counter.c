@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct counter_set *first, **end = &first;
@@ -40,6 +41,17 @@ void vbn__counters_remove(struct counter_set *set)
 		set->at = NULL;
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+void vbn__counters_exchange(char **text, char *value)
+{
+	char *old;
+
+	pthread_mutex_lock(&lock);
+	old = *text;
+	*text = value;
+	pthread_mutex_unlock(&lock);
+	free(old);
 }
 
 int vbn__counters_visit(int (*fn)(const struct counter_set *set, void *arg), void *arg)

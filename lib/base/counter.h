@@ -88,6 +88,10 @@ struct counter_set {
 void vbn__counters_add(struct counter_set *set);
 void vbn__counters_remove(struct counter_set *set);
 
+/* Gives a text that describe() reads, NULL or the caller's from malloc(), a new value: the old one is freed
+ * when nobody looks. Any thread; takes a lock. */
+void vbn__counters_exchange(char **text, char *value);
+
 /* Calls fn for each registered set, `more` not followed, under the registry's lock: as below. Sets of
  * one kind come in the order of their ids, which is that of registration but for numbered ones. */
 int vbn__counters_visit(int (*fn)(const struct counter_set *set, void *arg), void *arg);

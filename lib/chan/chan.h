@@ -229,8 +229,7 @@ struct vbn_channel {
 	char *address;   /* that it connects to */
 	uint8_t *answer; /* what the end that listens says, to be sent or received */
 	uint32_t answer_len;
-	char *error;
-	char why[256]; /* the same, for others to look at */
+	char *error; /* exchanged where others may look: vbn__counters_exchange() */
 	struct counter_set counters;
 	struct vbn_channel *next, **at; /* all of the group */
 	uint8_t name[CHANNEL_NAME_BYTES];
@@ -358,8 +357,6 @@ bool vbn__channel_try_leave(struct vbn_channel *channel);
 
 /* show.c */
 void vbn__channel_show(struct vbn_channel *channel);
-/* `error` is another one now. */
-void vbn__channel_show_error(struct vbn_channel *channel);
 
 /* step.c: steps of a channel's queue, one at a time; 0, or -errno where a step cannot be begun. What
  * comes of it is told by the functions of connect.c below. */

@@ -95,9 +95,7 @@ void vbn__channel_opened(struct vbn_channel *channel)
 		channel->sent_messages = channel->delivered;
 		vbn__channel_tell(channel, NEWS_RESUMED);
 		group_count(group, COUNT_RESUMED);
-		free(channel->error);
-		channel->error = NULL;
-		vbn__channel_show_error(channel);
+		vbn__counters_exchange(&channel->error, NULL);
 	} else {
 		vbn__channel_tell(channel, NEWS_OPENED);
 		group_count(group, COUNT_OPENED_CHANNELS);
@@ -112,10 +110,11 @@ void vbn__channel_opened(struct vbn_channel *channel)
 
 static void set_error(struct vbn_channel *channel, const char *fmt, va_list args)
 {
-	free(channel->error);
-	if (vasprintf(&channel->error, fmt, args) < 0)
-		channel->error = NULL;
-	vbn__channel_show_error(channel);
+	char *text;
+
+	if (vasprintf(&text, fmt, args) < 0)
+		text = NULL;
+	vbn__counters_exchange(&channel->error, text);
 }
 
 /* A large message of the peer's will not come any more. */
@@ -159,9 +158,7 @@ void vbn__channel_faulty(struct vbn_channel *channel, enum channel_fault fault)
 
 static void rest(struct vbn_channel *channel, const char *why)
 {
-	free(channel->error);
-	channel->error = strdup(why);
-	vbn__channel_show_error(channel);
+	vbn__counters_exchange(&channel->error, strdup(why));
 	channel->state = CHANNEL_RESTING;
 	channel->resume_until = clock_ns() + channel->group->conf.resume_ns;
 	channel->news = (uint8_t)(channel->news & ~NEWS_READY);

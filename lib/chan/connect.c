@@ -483,13 +483,9 @@ bool vbn__channel_rest(struct vbn_channel *channel)
 	int ret = was_reset ? 0 : vbn__channel_reset_queue(channel);
 
 	if (now >= channel->resume_until) {
-		char *why = channel->error;
-
-		channel->error = NULL;
 		vbn__channel_failed(channel,
 			"channel to %s: %s; the peer has not connected again in time",
-			channel->peer, why ? why : "");
-		free(why);
+			channel->peer, channel->error ? channel->error : "");
 		return true;
 	}
 	if (ret == -EAGAIN)
@@ -558,9 +554,7 @@ static void on_over(struct letter *letter)
 		/* A refusal will be one again. */
 		if (letter->code == ECONNREFUSED && channel->dials)
 			channel->resume_until = 0;
-		free(channel->error);
-		channel->error = strdup(why);
-		vbn__channel_show_error(channel);
+		vbn__counters_exchange(&channel->error, strdup(why));
 		vbn__channel_put_off(channel, TODO_REST);
 		return;
 	}

@@ -34,7 +34,7 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 	vbn__fact_text(list, "group", channel->group->name);
 	vbn__fact_note(list, "peer", channel->peer);
 	vbn__fact_note(list, "state", state_text(state));
-	vbn__fact_note(list, "error", channel->why);
+	vbn__fact_note(list, "error", channel->error ? channel->error : "");
 	vbn__fact_gauge(list, "open", "whether messages may be sent", state == CHANNEL_OPEN);
 	vbn__fact_gauge(list, "failed", "whether it has failed", state == CHANNEL_FAILED_);
 	vbn__fact_counter(
@@ -58,9 +58,4 @@ void vbn__channel_show(struct vbn_channel *channel)
 	snprintf(channel->counters.object, sizeof(channel->counters.object), "%.20s/%u",
 		channel->group->name, __atomic_fetch_add(&n_channels, 1, __ATOMIC_RELAXED));
 	vbn__counters_add(&channel->counters);
-}
-
-void vbn__channel_show_error(struct vbn_channel *channel)
-{
-	snprintf(channel->why, sizeof(channel->why), "%s", channel->error ? channel->error : "");
 }
