@@ -37,7 +37,7 @@ class ManualPages(unittest.TestCase):
             with open(os.path.join(BUILD, "apps", "deploy", "-".join(["verbena", *words]) + ".1"), encoding="utf-8") as file:
                 page = file.read().replace("\\-", "-")
             for option in help_options(*words):
-                self.assertRegex(page, rf"(?m)^\.B {option}\b", f"verbena {' '.join(words)}")
+                self.assertRegex(page, rf'(?m)^\.B "{option}\b' , f"verbena {' '.join(words)}")
 
     def test_each_subcommand_has_a_page(self):
         listed = set(re.findall(r"^  verbena ([a-z]+)  ", output([VERBENA, "--help"]).stdout, re.MULTILINE)) - {"help"}
@@ -50,6 +50,36 @@ class ManualPages(unittest.TestCase):
             said = output(["groff", "-man", "-Tutf8", "-ww", "-z", page]).stderr
             self.assertEqual([line for line in said.splitlines() if "cannot adjust line" not in line
                               and "can't break line" not in line], [], page)
+
+
+    def test_each_public_function_has_its_words(self):
+        """What a header declares stands in its page, and of its comments the words, without the marks."""
+        for header in glob.glob(os.path.join(SOURCE, "include", "verbena", "*.h")):
+            with open(header, encoding="utf-8") as file:
+                declared = set(re.findall(r"(?m)^[a-z][\w *]*?\b(vbn_[a-z]\w*)\(", file.read()))
+            page = os.path.join(BUILD, "apps", "deploy", f"verbena_{os.path.basename(header)[:-2]}.3")
+            with open(page, encoding="utf-8") as file:
+                text = file.read()
+            for name in declared:
+                self.assertRegex(text, rf"\b{name}\b", page)
+            self.assertNotRegex(text, r"/\*|\*/|(?m:^ \*)", page)
+
+    def test_names(self):
+        """The first line of each tells what it is for, and is no example."""
+        for words, purpose in (("verbena", "network stack"), ("verbena-doctor", "this machine lacks"), ("verbena-top", "live counters"),
+                               ("verbena-msgrate", "messages per second"), ("verbena-vhca-status", "emulated devices")):
+            with open(os.path.join(BUILD, "apps", "deploy", words + ".1"), encoding="utf-8") as file:
+                name = file.read().replace("\\-", "-").split(".SH NAME\n")[1].split("\n")[0]
+            self.assertIn(purpose, name)
+            self.assertNotIn("verbena vhca", name)
+
+    @unittest.skipUnless(shutil.which("man"), "no man")
+    def test_man_has_nothing_to_warn_of(self):
+        for columns in "80", "120":
+            done = subprocess.run(["man", "--warnings", "-l", *self.pages()], env={**os.environ, "MANWIDTH": columns, "MANPAGER": "cat",
+                                  "LC_ALL": "C.UTF-8"}, capture_output=True, text=True, timeout=60, check=True)
+            self.assertEqual(done.stderr, "")
+            self.assertIn("SEE ALSO", done.stdout)
 
 
 class Completion(unittest.TestCase):
