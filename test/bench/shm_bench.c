@@ -45,7 +45,7 @@ struct shared {
 	uint32_t ready[2];
 	uint64_t begin_ns, end_ns;
 	uint64_t sum;
-	uint64_t ball[2] __attribute__((aligned(128)));
+	uint64_t ball[2 * LINE / 8] __attribute__((aligned(128)));
 	struct bare_ring ring;
 };
 static struct shared *shared;
@@ -175,17 +175,37 @@ static void bare_copy(uint64_t n)
 	}
 }
 
+/* One that has a second line has its data there. */
+static inline __attribute__((always_inline)) void ping(uint64_t n, bool two)
+{
+	uint64_t *ball = shared->ball;
+
+	for (uint64_t i = 1; i <= n; i++) {
+		if (me == 0) {
+			if (two)
+				fill((uint8_t *)(ball + LINE / 8), LINE, i);
+			__atomic_store_n(ball, i, __ATOMIC_RELEASE);
+		}
+		while (__atomic_load_n(ball, __ATOMIC_ACQUIRE) != (me ? i : i + (1ull << 32)))
+			;
+		if (two)
+			read_all((uint8_t *)(ball + LINE / 8), LINE);
+		if (me == 1) {
+			if (two)
+				fill((uint8_t *)(ball + LINE / 8), LINE, i);
+			__atomic_store_n(ball, i + (1ull << 32), __ATOMIC_RELEASE);
+		}
+	}
+}
+
 static void bare_ping(uint64_t n)
 {
-	for (uint64_t i = 1; i <= n; i++) {
-		if (me == 0)
-			__atomic_store_n(&shared->ball[0], i, __ATOMIC_RELEASE);
-		while (__atomic_load_n(&shared->ball[0], __ATOMIC_ACQUIRE) !=
-			(me ? i : i + (1ull << 32)))
-			;
-		if (me == 1)
-			__atomic_store_n(&shared->ball[0], i + (1ull << 32), __ATOMIC_RELEASE);
-	}
+	ping(n, false);
+}
+
+static void bare_ping_2(uint64_t n)
+{
+	ping(n, true);
 }
 
 static inline __attribute__((always_inline)) void shm_send(uint64_t n, size_t size, bool touch)
@@ -299,6 +319,8 @@ static const struct contender {
 	{"bare ping-pong of a line", bare_ping, 30000, 2, 7, 0},
 	{"shm ping-pong, 8 B", shm_ping_8, 30000, 2, 7, 1 / 1.5},
 	{"shm ping-pong, 64 B", shm_ping_64, 30000, 2, 7, 1 / 1.5},
+	{"bare ping-pong of two lines", bare_ping_2, 30000, 2, 10, 0},
+	{"shm ping-pong, 64 B, of these", shm_ping_64, 30000, 2, 10, 1 / 1.5},
 };
 enum { N_CONTENDERS = sizeof(contenders) / sizeof(contenders[0]) };
 

@@ -1,16 +1,20 @@
-/* box.h - lone messages: a pair of lines that both ends read and write by turns (ring.h says why)
+/* box.h - lone messages: two lines that both ends read and write by turns (ring.h says why)
  *
  * A send that finds nothing staged is kept here until the flush; another one moves it into the ring.
  *
- * Who waits for an answer must not look too often: between the peer's read and its answer a look takes
- * the line away from it, and it has to be fetched twice more. So the first look is after about a round
- * trip, and the others are as far apart.
+ * Who waits for an answer must not look too early: between the peer's read and its answer a look takes
+ * the lines away from it, and they have to be fetched twice more. So the first look is after about a
+ * round trip, and others follow by quarters of it. How long that is is learned: after an early look it
+ * is taken for longer, else for a quarter as much shorter, so that one look in five is early; the best
+ * place is just behind the edge, and the edge moves with where the two cores are.
  */
 #ifndef VBN_SHM_BOX_H
 #define VBN_SHM_BOX_H
 
 #include "base/copy.h"
 #include "drv/shm/shm.h"
+
+enum { BOX_PATIENCE_RANGE = 16 }; /* the longest, by the least */
 
 /* Up to 56 bytes share the word's line; more have the other one, so that nothing lies across both. */
 static force_inline uint8_t *box_data(struct shm_box *box, uint32_t len)
@@ -52,6 +56,7 @@ static force_inline void box_send(struct shm_queue *sq)
 	copy_few(box_data(box, talk->len), talk->data, talk->len);
 	talk->staged = talk->turn = false;
 	talk->waits = true;
+	talk->early = false;
 	talk->sequence++;
 	/* Pairs with box_look(): the data is there, and what was in the ring before. */
 	store_release(&box->word, box_word(talk->sequence, talk->len, sq->tx.ring.pos));
@@ -72,7 +77,7 @@ static force_inline uint64_t box_word_now(const struct shm_talk *talk)
 /* The same, where it is time to look. */
 static force_inline uint64_t box_look(struct shm_talk *talk)
 {
-	uint64_t now;
+	uint64_t now, word;
 
 	if (talk->turn)
 		return 0;
@@ -81,8 +86,20 @@ static force_inline uint64_t box_look(struct shm_talk *talk)
 	now = clock_cycles();
 	if ((int64_t)(now - talk->look_at) < 0)
 		return 0;
-	talk->look_at = now + talk->patience;
-	return box_word_now(talk);
+	talk->look_at = now + max(talk->patience / 4, talk->least);
+	word = box_word_now(talk);
+	talk->early |= !word;
+	return word;
+}
+
+/* What the last wait for an answer was like. */
+static force_inline void box_learn(struct shm_talk *talk)
+{
+	const uint32_t patience = talk->patience;
+
+	talk->patience = talk->early
+		? min(patience + patience / 32, BOX_PATIENCE_RANGE * talk->least)
+		: max(patience - patience / 128, talk->least);
 }
 
 /* Whether everything before it has been taken from the ring. */
@@ -94,6 +111,8 @@ static force_inline bool box_is_next(uint64_t word, uint64_t pos)
 /* The message has been copied: the box is this end's. */
 static force_inline void box_taken(struct shm_queue *sq)
 {
+	if (sq->talk.waits)
+		box_learn(&sq->talk);
 	sq->talk.turn = true;
 	sq->talk.waits = false;
 	sq->talk.sequence++;

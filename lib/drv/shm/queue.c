@@ -11,7 +11,7 @@
 enum {
 	RING_PER_RECEIVE = 256, /* bytes of ring for each receive of the depth */
 	RING_DEFAULT_MAX = 256 << 10,
-	BOX_PATIENCE_NS = 100,
+	BOX_LOOKS_NS = 30,      /* no sooner again */
 	RING_SHARED = 64 << 10, /* of a queue that receives from an SRQ: they are many */
 };
 
@@ -220,7 +220,8 @@ static void take_turns(struct shm_queue *sq, const struct address *peer)
 	if (!sq->talk.turn)
 		first = sq->out;
 	sq->talk.box = &segment_head(first)->box;
-	sq->talk.patience = (uint32_t)(vbn__clock_hz() / (1000000000 / BOX_PATIENCE_NS));
+	sq->talk.least = (uint32_t)(vbn__clock_hz() * BOX_LOOKS_NS / 1000000000);
+	sq->talk.patience = 4 * sq->talk.least;
 }
 
 int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)

@@ -1,7 +1,7 @@
 /* ring.h - what two queues share: a segment each, with a ring of records that the peer writes and its
  * owner reads
  *
- *   segment:  | taken (line 0) | open (line 1) | box (lines 4, 5) | … | ring: `size` bytes, a power of two |
+ *   segment:  | taken (line 0) | open (line 1) | box (lines 4, 6) | … | ring: `size` bytes, a power of two |
  *
  * A record is a header of 8 bytes, what its kind has behind it, and data, rounded up to 8; it never
  * passes the ring's end, before which a PAD fills what is left. Positions count bytes and run freely.
@@ -19,11 +19,15 @@
  *
  * The box: a line for both directions. A line that its reader polls has to be fetched twice for each
  * message, by its writer and by its reader; one that the reader answers in comes with the right to
- * write it, and so half as often. So a lone message of up to SHM_BOX_DATA bytes goes into the box, a
- * pair of lines that both ends read and write, where it is this end's turn: it is the turn of who has
+ * write it, and so half as often. So a lone message of up to SHM_BOX_DATA bytes goes into the box,
+ * two lines that both ends read and write, where it is this end's turn: it is the turn of who has
  * received the last message of the box. Two that talk by turns need no ring at all.
  *
  *   word:     | sequence: 16 | 0: 8 | len: 8 | ring position: 32 |, then data
+ *
+ * Up to 56 bytes of data stand behind the word, in one line; more in the other one, which costs about
+ * as much again. Between the two is one that is left empty: there are CPUs that fetch lines by pairs,
+ * and a look would take the second one away from who is about to write it.
  *
  * The word is stored last. Its position says what was in the ring before the message; the first record
  * behind it is marked (SHM_BEHIND_BOX), so that no message overtakes another. Of the two segments it is
@@ -55,10 +59,11 @@ struct shm_head {
 	uint64_t taken; /* bytes of the ring that it has taken */
 	/* line 1: stored by the owner once, loaded by the peer with each burst */
 	uint32_t open cache_aligned; /* 1; 0: the owner takes nothing more */
-	/* line 4, 5: of who has the turn */
+	/* line 4, 6: of who has the turn */
 	struct shm_box {
 		uint64_t word;
 		uint8_t few[CACHE_LINE - sizeof(uint64_t)];
+		uint8_t fetched_along[CACHE_LINE]; /* by a look, of some CPUs: nothing is here */
 		uint8_t many[CACHE_LINE];
 	} box __attribute__((__aligned__(4 * CACHE_LINE)));
 };

@@ -9,7 +9,7 @@
 
 #include "drv/shm/shm.h"
 
-/* 1 had no life word, and no message in the words of the box. */
+/* 1 had no life word, and the lines of the box one behind the other. */
 enum { SHM_VERSION = 2, SHM_VERSION_MIN = 2 };
 
 enum { SHM_REPLY_FDS = 2 };
