@@ -45,7 +45,7 @@ static const struct command command = {
 
 /* In the order in which they are told. */
 static const struct checks *const subjects[] = {
-	&nic_checks, &pci_checks, &memory_checks, &cpu_checks, &process_checks};
+	&nic_checks, &pci_checks, &memory_checks, &cpu_checks, &process_checks, &packet_checks};
 
 static const char *status_name(enum finding_status status)
 {
@@ -90,11 +90,38 @@ static void print_finding(const struct check *check, const struct finding *findi
 
 /* ---- running ---- */
 
+#define MAX_CHECKS 64
+
 struct report {
 	json_t *list;
 	bool prints;
 	int n[4]; /* by status */
+	/* What could not be looked at is told last: it is of least use. */
+	const struct check *skipped[MAX_CHECKS];
+	struct finding skips[MAX_CHECKS];
 };
+
+static void tell(struct report *report, const struct check *check, const struct finding *finding)
+{
+	const int n = report->n[FINDING_SKIP];
+
+	if (finding->status == FINDING_SKIP && n < MAX_CHECKS) {
+		report->skipped[n] = check;
+		report->skips[n] = *finding;
+	} else {
+		print_finding(check, finding);
+	}
+}
+
+static void tell_rest(const struct report *report)
+{
+	const int n = report->n[FINDING_SKIP];
+
+	for (int i = 0; i < n && i < MAX_CHECKS; i++)
+		print_finding(report->skipped[i], &report->skips[i]);
+	printf("\n%d ok, %d warn, %d fail, %d skip\n", report->n[FINDING_OK],
+		report->n[FINDING_WARN], report->n[FINDING_FAIL], n);
+}
 
 /* Without a purpose, what packets alone need is not missing to everybody. */
 static void run_check(const struct machine *machine, const struct check *check,
@@ -108,9 +135,9 @@ static void run_check(const struct machine *machine, const struct check *check,
 	check->fn(machine, &finding);
 	if (purposes == FOR_ALL && check->purposes == FOR_PACKET && finding.status == FINDING_FAIL)
 		finding.status = FINDING_WARN;
-	report->n[finding.status]++;
 	if (report->prints)
-		print_finding(check, &finding);
+		tell(report, check, &finding);
+	report->n[finding.status]++;
 	object = finding_json(check, &finding);
 	if (object)
 		json_array_append_new(report->list, object);
@@ -118,16 +145,16 @@ static void run_check(const struct machine *machine, const struct check *check,
 
 static int examine(struct machine *machine, unsigned int purposes, struct sink *sink)
 {
-	struct report report = {.list = json_array(), .prints = sink->file != stdout};
+	static struct report report;
 	int status;
 
+	report = (struct report){.list = json_array(), .prints = sink->file != stdout};
 	machine_read(machine);
 	for (size_t i = 0; i < ARRAY_SIZE(subjects); i++)
 		for (size_t j = 0; j < subjects[i]->n; j++)
 			run_check(machine, &subjects[i]->rows[j], purposes, &report);
 	if (report.prints)
-		printf("%d ok, %d warn, %d fail, %d skip\n", report.n[FINDING_OK],
-			report.n[FINDING_WARN], report.n[FINDING_FAIL], report.n[FINDING_SKIP]);
+		tell_rest(&report);
 	status = json_finish(sink, json_pack("{s:o}", "checks", report.list));
 	if (status)
 		return status;

@@ -7,7 +7,8 @@
  *     doctor_machine.c  what several checks need to know: CPUs, NICs
  *     doctor_memory.c   memlock, huge pages, transparent ones
  *     doctor_cpu.c      isolation, frequency, sleep states, siblings, interrupts
- *     doctor_process.c  what this process may: cgroup, capabilities
+ *     doctor_process.c  what this process may: cgroup limits, cores
+ *     doctor_packet.c   what raw packets need besides: capabilities, /dev/net/tun, BPF
  *     doctor_pci.c      NICs: slot, node, IOMMU, ordering
  *     doctor_nic.c      NICs: modules, device files, ports, GIDs, MTU, pause frames, library
  *
@@ -141,6 +142,7 @@ struct checks {
 	size_t n;
 };
 
-extern const struct checks memory_checks, cpu_checks, process_checks, pci_checks, nic_checks;
+extern const struct checks memory_checks, cpu_checks, process_checks, packet_checks, pci_checks,
+	nic_checks;
 
 #endif

@@ -252,10 +252,11 @@ static void check_compression(const struct machine *machine, struct finding *fin
 	fix(finding, "shell",
 		"mlxconfig -y -d %s set CQE_COMPRESSION=1 && mlxfwreset -y -d %s reset",
 		slot_of(machine), slot_of(machine));
+	/* Neither sysfs nor configuration space has it; it is asked of the firmware. */
 	if (machine->n_nics)
 		skipped(finding,
-			"the firmware's setting is in no file: mlxconfig -d %s query CQE_COMPRESSION tells it to root",
-			slot_of(machine));
+			"the firmware tells it to root alone: mlxconfig -d %s query CQE_COMPRESSION, or from Linux 6.18 on devlink dev param show pci/%s name cqe_compress_type",
+			slot_of(machine), slot_of(machine));
 	else
 		skipped(finding, "there is no RDMA device");
 }

@@ -1,11 +1,9 @@
-/* doctor_process.c - checks of what this process may: cgroup limits, cores, capabilities */
+/* doctor_process.c - checks of what this process may: cgroup limits, cores */
 #include "doctor.h"
 
 #include <stdlib.h>
 
-#define CAP_NET_ADMIN 12
-#define CAP_NET_RAW   13
-#define LEAST_CORES   3 /* two workers, and one for all else */
+#define LEAST_CORES 3 /* two workers, and one for all else */
 
 /* ---- control groups ---- */
 
@@ -184,35 +182,10 @@ static void check_huge_limit(const struct machine *machine, struct finding *find
 			(long long)(limit.least >> 20));
 }
 
-/* ---- capabilities ---- */
-
-static void check_capabilities(const struct machine *machine, struct finding *finding)
-{
-	bool known, raw = machine_has_capability(machine, CAP_NET_RAW, &known);
-	bool admin = machine_has_capability(machine, CAP_NET_ADMIN, &known);
-
-	wanted(finding,
-		"CAP_NET_RAW for raw Ethernet queues, CAP_NET_ADMIN for xdp: and tap: ports");
-	fix(finding, "shell",
-		"setcap cap_net_raw,cap_net_admin+ep $(readlink -f $(command -v verbena))");
-	fix(finding, "systemd", "AmbientCapabilities=CAP_NET_RAW CAP_NET_ADMIN of the unit");
-	fix(finding, "container", "docker run --cap-add NET_RAW --cap-add NET_ADMIN ...");
-	if (!known)
-		skipped(finding, "/proc/self/status does not tell");
-	else if (raw && admin)
-		found(finding, FINDING_OK, "both are effective");
-	else
-		found(finding, raw ? FINDING_WARN : FINDING_FAIL, "%s effective",
-			raw             ? "CAP_NET_RAW alone is"
-				: admin ? "CAP_NET_ADMIN alone is"
-					: "neither is");
-}
-
 static const struct check rows[] = {
 	{"cpu-quota", FOR_ALL, check_quota},
 	{"cpuset", FOR_ALL, check_cpuset},
 	{"hugepages-limit", FOR_ALL, check_huge_limit},
-	{"capabilities", FOR_PACKET, check_capabilities},
 };
 
 const struct checks process_checks = {rows, ARRAY_SIZE(rows)};

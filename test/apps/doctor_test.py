@@ -43,7 +43,7 @@ def good_tree():
         "proc/cmdline": words,
         "proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units\n"
                             "Max locked memory         unlimited            unlimited            bytes\n",
-        "proc/self/status": "Name:\tverbena\nCapEff:\t0000000000003000\nCpus_allowed_list:\t0-7\n",
+        "proc/self/status": "Name:\tverbena\nCapEff:\t0000008000003000\nCpus_allowed_list:\t0-7\n",
         "proc/self/cgroup": "0::/system.slice/verbena.service\n",
         "proc/self/uid_map": "         0          0 4294967295\n",
         "proc/sys/kernel/numa_balancing": "0",
@@ -75,7 +75,8 @@ def good_tree():
         f"{PORT}/gids/4": "0000:0000:0000:0000:0000:0000:0000:0000",
         f"{PORT}/hw_counters/out_of_sequence": "0", f"{PORT}/hw_counters/local_ack_timeout_err": "0",
         "sys/class/net/ens1f0/mtu": "9000",
-        "dev/infiniband/uverbs0": Mode(0o666),
+        "dev/infiniband/uverbs0": Mode(0o666), "dev/net/tun": Mode(0o666), "dev/null": Mode(0o666),
+        "proc/sys/net/core/bpf_jit_enable": "1",
         "usr/lib/x86_64-linux-gnu/libibverbs.so.1": Link("libibverbs.so.1.14.44.0"),
     }
     for module in ("mlx5_core", "mlx5_ib", "ib_uverbs"):
@@ -123,7 +124,7 @@ FAULTS = [
     ("losses", "warn", {f"{PORT}/hw_counters/out_of_sequence": "17"}),
     ("rdma-core", "fail", {"usr/lib/x86_64-linux-gnu/libibverbs.so.1": Link("libibverbs.so.1.11.32.0")}),
     ("nic-node", "warn", {f"{FUNCTION}/numa_node": "-1"}),
-    ("nic-node", "warn", {"proc/self/status": "CapEff:\t0000000000003000\nCpus_allowed_list:\t0-3\n"}),
+    ("nic-node", "warn", {"proc/self/status": "CapEff:\t0000008000003000\nCpus_allowed_list:\t0-3\n"}),
     ("pcie-width", "warn", {f"{FUNCTION}/current_link_width": "8"}),
     ("pcie-speed", "warn", {f"{FUNCTION}/current_link_speed": "8.0 GT/s PCIe"}),
     ("iommu", "warn", {"sys/kernel/iommu_groups/12/type": "DMA-FQ"}),
@@ -148,7 +149,7 @@ FAULTS = [
     ("cpu-quota", "fail", without("sys/fs/cgroup/system.slice") | {
         "proc/self/cgroup": "4:cpu,cpuacct:/docker/abc\n", "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us": "50000",
         "sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us": "100000"}),
-    ("cpuset", "warn", {"proc/self/status": "CapEff:\t0000000000003000\nCpus_allowed_list:\t6-7\n"}),
+    ("cpuset", "warn", {"proc/self/status": "CapEff:\t0000008000003000\nCpus_allowed_list:\t6-7\n"}),
     ("hugepages-limit", "warn", {"sys/fs/cgroup/system.slice/verbena.service/hugetlb.2MB.max": "0"}),
     # The same where a tree has less to go by.
     ("kernel-modules", "warn", without("sys/module") | {"proc/modules": "mlx5_core 1 0 - Live 0x0\nib_uverbs 1 0 - Live 0x0"}),
@@ -163,6 +164,10 @@ FAULTS = [
     ("irq-affinity", "warn", without("proc/irq") | {"proc/irq/7/smp_affinity": "00000000,000000ff"}),
     ("cpuset", "warn", {"sys/fs/cgroup/system.slice/cpuset.cpus.effective": "6-7"}),
     ("capabilities", "warn", {"proc/self/status": "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-7\n"}),
+    ("capabilities", "warn", {"proc/self/status": "CapEff:\t0000000000003000\nCpus_allowed_list:\t0-7\n"}),
+    ("tun-device", "warn", without("dev/net")),
+    ("tun-device", "warn", {"dev/net/tun": Mode(0o600)}),
+    ("bpf-jit", "warn", {"proc/sys/net/core/bpf_jit_enable": "0"}),
 ]
 
 
@@ -275,7 +280,8 @@ class Doctor(CommandTest):
         self.assertEqual(self.examine(tree)[1]["capabilities"]["status"], "warn")
         answer, checks = self.examine(tree, "--for", "packet")
         self.assertEqual((checks["capabilities"]["status"], "gid" in checks), ("fail", False), answer)
-        self.assertNotIn("capabilities", self.examine(tree, "--for", "msgrate")[1])
+        self.assertLessEqual({"capabilities", "tun-device", "bpf-jit", "memlock", "hugepages-2M", "mtu", "isolcpus", "nic"}, set(checks))
+        self.assertFalse({"capabilities", "tun-device", "bpf-jit"} & set(self.examine(tree, "--for", "msgrate")[1]))
 
     def test_empty(self):
         """Given a tree without anything, then nothing is made up."""
@@ -309,6 +315,23 @@ class Doctor(CommandTest):
         answer = verbena("doctor", "--root", odd.name, "--json", "-")
         self.assertIn(answer.status, (DONE, LOST), answer)
         strict_json(answer.out)
+
+    def test_order(self):
+        """What was looked at stands in its order, what could not be behind it, the counts at the end."""
+        self.tree.become(plant(dict(GOOD), without("proc/self/limits") | {f"{PORT}/state": "1: DOWN"}))
+        lines = verbena("doctor", "--root", self.tree.name).out.splitlines()
+        statuses = [line.split()[0] for line in lines if line.startswith(tuple(status + " " for status in STATUSES))]
+        first = statuses.index("skip")
+        self.assertGreater(first, 20)
+        self.assertEqual(set(statuses[first:]), {"skip"})
+        counts = ", ".join(f"{statuses.count(status)} {status}" for status in STATUSES)
+        self.assertEqual((lines[-2], lines[-1]), ("", counts))
+
+    def test_compression(self):
+        """Given a NIC, it says how its firmware is asked."""
+        found = self.examine(GOOD)[1]["cqe-compression"]["found"]
+        self.assertIn(f"mlxconfig -d {BDF} query CQE_COMPRESSION", found)
+        self.assertIn(f"devlink dev param show pci/{BDF} name cqe_compress_type", found)
 
     def test_this_machine(self):
         """As a table, whatever this machine is; and a fault is told with its command."""
