@@ -31,11 +31,13 @@
 #include <verbena/export.h>
 #include <verbena/init.h>
 #include <verbena/mode.h>
+#include <verbena/packet.h>
 #include <verbena/peer.h>
 #include <verbena/pool.h>
 #include <verbena/port.h>
 #include <verbena/queue.h>
 #include <verbena/ring.h>
+#include <verbena/rx_group.h>
 #include <verbena/session.h>
 #include <verbena/srq.h>
 #include <verbena/telemetry.h>

@@ -1,10 +1,22 @@
-/* verbena/port.h - a port: one opened RDMA device port, or this host's shared memory
+/* verbena/port.h - a port: one opened RDMA device port, this host's shared memory, an interface, or a
+ * capture file
  *
  * Names: "mlx5_0" is an RDMA device, by the best driver that has it; "mlx5:mlx5_0" insists on a
  * driver. A device with several ports takes ":2" behind its name. "shm", or "shm:NAME", is this host:
  * queues between workers of this process, and of others of the same user that have opened the same
  * name, over shared memory; RC and UC. There a write, a read or an atomic is carried out when the owner
  * of the memory polls the queue, and a send is done when it is in the peer's ring.
+ *
+ * Ports of raw Ethernet alone (verbena/packet.h), VBN_RAW:
+ *
+ *    tap:NAME         a TAP device of this network namespace, made if it is not there, and then gone
+ *                     with the port. What the kernel sends on it is received, and the other way round.
+ *    xdp:IFNAME       an interface by AF_XDP: its queues 0 to n_queues-1, from which the kernel then
+ *                     gets nothing
+ *    pcap:FILE        packets come from a file, pcap or pcapng, until it ends
+ *    pcap:>FILE       sent ones go into a file, which is made anew: pcapng where its name ends in
+ *                     .pcapng, else pcap
+ *    pcap:FILE>FILE   both
  */
 #ifndef VERBENA_PORT_H
 #define VERBENA_PORT_H
@@ -28,6 +40,12 @@ struct vbn_port_conf {
 	/* Zones are registered so that the device may write a message's bytes out of order; the
 	 * completion comes last all the same. AUTO: where the device and the library have it. */
 	enum vbn_switch relaxed_ordering;
+
+	/* tap: the device gets this MTU, 68 to 9000; 0 leaves what it has. pcap: 1500, or this. */
+	uint32_t frame_mtu;
+
+	/* xdp: the program runs in the interface's driver, not behind it. AUTO: where it can. */
+	enum vbn_switch xdp_native;
 };
 
 /* IWARP is RDMA over TCP, on Ethernet. Its port listens at an IP address of its interface while it is
@@ -41,10 +59,11 @@ enum vbn_link {
 };
 
 struct vbn_port_info {
-	char name[64];   /* as a user would name it: "mlx5_0" */
-	char driver[16]; /* "mlx5", "verbs" for any other RDMA device, "shm" */
-	int node;        /* NUMA node; -1 where the machine does not say */
-	int port;        /* number on its device, from 1 */
+	char name[64]; /* as a user would name it: "mlx5_0" */
+	char driver
+		[16]; /* "mlx5", "verbs" for any other RDMA device, "shm", "tap", "xdp", "pcap" */
+	int node;     /* NUMA node; -1 where the machine does not say */
+	int port;     /* number on its device, from 1 */
 	bool up;
 	enum vbn_link link;
 	uint32_t speed_mbit;
@@ -56,7 +75,12 @@ struct vbn_port_info {
 	int gid_index;       /* the chosen one */
 	char gid[64];        /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
 	char capabilities
-		[128]; /* words, blank between: "rc uc ud send write imm read atomic": what the device has */
+		[128]; /* words, blank between: "rc uc ud send write imm read atomic packet": what the device has */
+
+	/* Where it has "packet", else zeros. */
+	uint8_t mac[6];
+	uint32_t frame_mtu;     /* bytes of a frame behind its Ethernet header and tags: 1500 */
+	uint32_t max_rx_queues; /* of an rx group */
 };
 
 /* Lists the machine's ports, opened or not: writes at most n and returns how many there are, or

@@ -9,7 +9,8 @@
  *    write, write_imm    yes   yes   no
  *    read, atomics       yes   no    no
  *
- * What a transport has not answers -EOPNOTSUPP.
+ * What a transport has not answers -EOPNOTSUPP. Raw Ethernet (VBN_RAW) has send alone: a buf is a frame,
+ * see verbena/packet.h.
  *
  * iWARP (a port whose link is VBN_LINK_IWARP) has RC alone, and of it send, write and read: what needs
  * immediate data and the atomics answer -EOPNOTSUPP, and so does read where the device wants what it
@@ -43,9 +44,10 @@ struct vbn_worker;
 struct vbn_port;
 struct vbn_queue;
 struct vbn_peer;
+struct vbn_rx_group;
 struct vbn_srq;
 
-enum vbn_transport { VBN_RC, VBN_UC, VBN_UD };
+enum vbn_transport { VBN_RC, VBN_UC, VBN_UD, VBN_RAW };
 
 struct vbn_queue_conf {
 	enum vbn_transport transport;
@@ -79,6 +81,10 @@ struct vbn_queue_conf {
 	/* The worker's shared receive ring that this queue receives from: rx_depth and rx_pool are
 	 * then the SRQ's. */
 	struct vbn_srq *srq;
+
+	/* Raw Ethernet: whose packets it gets its part of (verbena/rx_group.h). NULL: it transmits
+	 * only; rx_pool and rx_depth are then of no account, and tx_pool is required. */
+	struct vbn_rx_group *rx_group;
 
 	/* What the peer may do to exports through this queue: enum vbn_access. UC has writes alone, UD
 	 * has none. */
@@ -150,6 +156,28 @@ struct vbn_queue_conf {
 
 	/* Bytes of a CQE: 64 or 128; default what libmlx5 takes, 64 on x86. */
 	uint32_t cqe_size;
+
+	/* ---- of raw Ethernet ---- */
+
+	/* Several packets into one receive WQE. AUTO: off. */
+	enum vbn_switch striding;
+
+	/* Several packets in one send WQE. AUTO: where the device has it. */
+	enum vbn_switch multi_packet;
+
+	/* Checksums of what is received are looked at, and those of what is sent filled in, by the
+	 * device. AUTO: where it can. OFF leaves the first to the receiver; sends get theirs in
+	 * software. */
+	enum vbn_switch checksum_offload;
+
+	/* A VLAN tag is taken out of what is received, into the buf's vbn_packet. AUTO: off. */
+	enum vbn_switch vlan_strip;
+
+	/* When a packet came, in its vbn_packet. AUTO: off; pcap has it always. */
+	enum vbn_switch timestamps;
+
+	/* AF_XDP: frames are not copied between the interface and the pool. AUTO: where it can be. */
+	enum vbn_switch zero_copy;
 };
 
 /* Where a queue is, for its peer. Bytes to be sent by any means; the layout is big-endian and
@@ -168,10 +196,11 @@ struct vbn_address {
 int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
 
+/* Zeros of a raw one, which has none. */
 void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
 
 /* Posts the receives, then takes the QP through RTR to RTS towards the peer; the smaller path MTU
- * of the two ends holds. A UD queue has no peer of its own: NULL. -EINVAL: not an address, another
+ * of the two ends holds. A UD queue has no peer of its own, nor a raw one: NULL. -EINVAL: not an address, another
  * version, another transport or link; -EISCONN: connected before; -EPERM: not the worker's thread.
  *
  * On iWARP this is the beginning: the ends then meet by rdma_cm, on the control thread. What is staged
@@ -215,6 +244,10 @@ struct vbn_queue_stats {
 	uint64_t rx_scattered;  /* messages that came in their CQE */
 	uint64_t rx_compressed; /* messages whose completion came compressed */
 	uint64_t tx_compressed; /* completions of sends that came compressed */
+	/* Raw Ethernet: packets that are lost (vbn_queue_drops() has the device's, too). */
+	uint64_t rx_too_long;  /* longer than rx_pool's data_size */
+	uint64_t rx_malformed; /* what the device or file says of them cannot be */
+	uint64_t tx_refused;   /* the device did not take them: of tx_messages, not of tx_done */
 };
 
 /* The owner's thread; another one reads each value of a moment. */

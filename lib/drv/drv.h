@@ -22,9 +22,11 @@
 #include "run/run.h"
 
 #include <verbena/export.h>
+#include <verbena/packet.h>
 #include <verbena/peer.h>
 #include <verbena/port.h>
 #include <verbena/queue.h>
+#include <verbena/rx_group.h>
 #include <verbena/srq.h>
 #include <verbena/worker.h>
 
@@ -79,10 +81,12 @@ struct vbn_queue {
 	bool dirty;
 	bool connected;
 	bool failed;
-	bool grouped; /* its group polls for it */
-	bool ended;   /* a reset is under way: the QP has been moved to its error state */
-	bool away;    /* the control thread is at work on it: its news wait */
-	int refusal;  /* what a queue that takes nothing answers: -ENOTCONN, -EPIPE */
+	bool grouped;  /* its group polls for it */
+	bool ready;    /* its driver has connected it; what is left is its rx group's */
+	bool in_group; /* it counts as one of its rx group's that are connected */
+	bool ended;    /* a reset is under way: the QP has been moved to its error state */
+	bool away;     /* the control thread is at work on it: its news wait */
+	int refusal;   /* what a queue that takes nothing answers: -ENOTCONN, -EPIPE */
 	/* line 1 and on: counted once a burst */
 	struct vbn_queue_stats stats cache_aligned;
 	/* control path */
@@ -169,7 +173,7 @@ struct vbn_port {
 	uint32_t max_retries;
 	struct zone_registration zones[MEM_MAX_ZONES]; /* written on the control thread, before a
 							  pool of the zone is sent from */
-	uint32_t n_queues, n_exports, n_srqs, n_peers;
+	uint32_t n_queues, n_exports, n_srqs, n_peers, n_groups;
 	struct vbn_queue *queues; /* the control thread's */
 	struct peer_entry *peers; /* the control thread's */
 	bool relaxed_ordering;    /* zones are registered so */
@@ -207,6 +211,44 @@ struct vbn_srq {
 	struct counter_set counters;
 };
 
+/* What each driver's rx group starts with; the control thread's. The port room makes and keeps it, a
+ * driver has what it needs behind it. */
+struct vbn_rx_group {
+	struct vbn_port *port;
+	struct vbn_rx_group_conf conf; /* checked, defaults filled in; conf.key is `key`, or NULL */
+	uint8_t key[VBN_RX_KEY_SIZE];
+	struct vbn_queue **queues; /* conf.n_queues in the table's order; NULL: none has joined */
+	uint32_t n_connected;
+	bool built;
+	uint32_t last_id;
+	struct rx_rule *rules; /* in the order of their adding */
+};
+
+struct rx_rule {
+	struct vbn_rx_rule rule;
+	uint32_t id;
+	struct rx_rule *next;
+	void *driver_data;
+};
+
+/* Where in its group's table the next queue to be made will be; n_queues: the group is full. */
+static inline uint32_t rx_group_vacancy(const struct vbn_rx_group *group)
+{
+	uint32_t i = 0;
+
+	while (i < group->conf.n_queues && group->queues[i])
+		i++;
+	return i;
+}
+
+/* Drops being reported: as a mode_report. */
+struct drop_list {
+	struct vbn_drop *drops;
+	int max, n;
+};
+
+void vbn__drop_add(struct drop_list *list, const char *name, const char *help, uint64_t count);
+
 /* An address on the wire: vbn_address taken apart and put together. */
 struct address {
 	enum vbn_transport transport;
@@ -226,6 +268,11 @@ struct driver {
 	/* Peers' accesses to exports are carried out by workers, in their iterations: who ends an
 	 * export waits until none is at it. */
 	bool serves_exports;
+	/* The rest of a port's name is the driver's to read: there may be a file's in it. */
+	bool whole_name;
+	/* Its packet ports have an interface, or a file, to themselves: there are no rules but
+	 * EVERYTHING, and the port room answers for it. */
+	bool owns_interface;
 	/* Lists the ports this driver can open: at most n of them are written; how many there are,
 	 * or -errno. */
 	int (*list)(struct vbn_port_info *infos, int n);
@@ -291,6 +338,31 @@ struct driver {
 	void (*peer_destroy)(struct peer_entry *entry);
 	/* Where a datagram came from: its QPN and GID. */
 	void (*buf_source)(const struct vbn_buf *buf, uint32_t *qpn, uint8_t gid[16]);
+
+	/* Raw Ethernet, on the control thread; `group_size` 0: the driver has none, and none of its
+	 * ports says "packet". A queue of a group is given to queue_create by conf->rx_group, its place
+	 * is rx_group_vacancy(). */
+	size_t group_size; /* of the driver's struct that starts with a vbn_rx_group; zeroed */
+	/* Whether the hash, the symmetry, the key can be had; fills in conf.hash. NULL: they are the
+	 * interface's, and cannot be asked for. */
+	int (*group_create)(struct vbn_rx_group *group);
+	void (*group_destroy)(struct vbn_rx_group *group);
+	/* All queues are there and connected: from here on packets come. Its rules are added after
+	 * this, and removed before the group is unbuilt, which happens while all queues still are. */
+	int (*group_build)(struct vbn_rx_group *group);
+	void (*group_unbuild)(struct vbn_rx_group *group);
+	void (*group_modes)(const struct vbn_rx_group *group, struct mode_report *report);
+	/* Whether there can be such a rule, of which it is known that it does not contradict itself:
+	 * asked when it is added, built or not. */
+	int (*rule_check)(const struct vbn_rx_group *group, const struct vbn_rx_rule *rule);
+	int (*rule_add)(struct vbn_rx_group *group, struct rx_rule *rule);
+	void (*rule_remove)(struct vbn_rx_group *group, struct rx_rule *rule);
+	/* -EOPNOTSUPP or NULL: it does not count. */
+	int (*rule_count)(const struct vbn_rx_group *group, const struct rx_rule *rule,
+		uint64_t *packets, uint64_t *bytes);
+	/* What is dropped outside of vbn_queue_stats; NULL: nothing that is known of. */
+	void (*queue_drops)(const struct vbn_queue *queue, struct drop_list *list);
+	void (*port_drops)(const struct vbn_port *port, struct drop_list *list);
 };
 
 /* An address as bytes, put together and taken apart. */

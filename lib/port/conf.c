@@ -46,8 +46,16 @@ static int claim(const char *object, struct vbn_pool *pool)
 	return 0;
 }
 
-static int check_pool(const struct vbn_queue_conf *conf)
+/* A raw queue that transmits only has no pool for receives; nobody need ask for it. */
+static int check_pool(struct vbn_queue_conf *conf)
 {
+	if (conf->transport == VBN_RAW && !conf->rx_group) {
+		conf->rx_pool = conf->tx_pool;
+		return conf->tx_pool
+			? 0
+			: fail(EINVAL,
+				  "queue cannot be created: it has neither an rx_group nor a tx_pool: set one, or both");
+	}
 	if (!conf->rx_pool)
 		return fail(
 			EINVAL, "queue cannot be created: its receives have no pool: set rx_pool");
@@ -95,7 +103,10 @@ static int check_switches(const struct vbn_queue_conf *conf)
 	} switches[] = {{"shared_cq", conf->shared_cq}, {"doorbell_burst", conf->doorbell_burst},
 		{"blueflame", conf->blueflame}, {"own_uar", conf->own_uar},
 		{"scatter_to_cqe", conf->scatter_to_cqe},
-		{"cqe_compression", conf->cqe_compression}, {"prefetch", conf->prefetch}};
+		{"cqe_compression", conf->cqe_compression}, {"prefetch", conf->prefetch},
+		{"striding", conf->striding}, {"multi_packet", conf->multi_packet},
+		{"checksum_offload", conf->checksum_offload}, {"vlan_strip", conf->vlan_strip},
+		{"timestamps", conf->timestamps}, {"zero_copy", conf->zero_copy}};
 	int ret = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(switches) && !ret; i++)
@@ -103,12 +114,54 @@ static int check_switches(const struct vbn_queue_conf *conf)
 	return ret;
 }
 
+static bool has_word(const char *words, const char *word)
+{
+	const size_t len = strlen(word);
+
+	for (const char *at = words; (at = strstr(at, word)); at += len)
+		if ((at == words || at[-1] == ' ') && (!at[len] || at[len] == ' '))
+			return true;
+	return false;
+}
+
+bool vbn__port_has_packets(const struct vbn_port_info *port)
+{
+	return has_word(port->capabilities, "packet");
+}
+
+/* Raw Ethernet and RDMA are not had everywhere. */
+static int check_kind(const struct vbn_port_info *port, const struct vbn_queue_conf *conf)
+{
+	const bool raw = conf->transport == VBN_RAW, packets = vbn__port_has_packets(port);
+
+	if (raw && !packets)
+		return fail(EOPNOTSUPP,
+			"queue cannot be created: port %s has no raw Ethernet: take VBN_RC, VBN_UC or VBN_UD, or a tap:, xdp: or ConnectX port",
+			port->name);
+	if (!raw && packets && !has_word(port->capabilities, "rc"))
+		return fail(EOPNOTSUPP,
+			"queue cannot be created: port %s has raw Ethernet alone: take VBN_RAW, or an RDMA device's port",
+			port->name);
+	if (conf->rx_group && !raw)
+		return fail(EINVAL,
+			"queue cannot be created: it has an rx_group, and its transport is not VBN_RAW: take that, or no group");
+	if (raw && (conf->srq || conf->shared_cq == VBN_ON || conf->remote_access))
+		return fail(EINVAL,
+			"queue cannot be created: it is raw Ethernet, which has no %s: leave it unset",
+			conf->srq                     ? "srq"
+				: conf->remote_access ? "remote_access"
+						      : "shared_cq");
+	return 0;
+}
+
 /* What the transport encodes. */
 static int check_transport(const struct vbn_port_info *port, struct vbn_queue_conf *conf)
 {
 	const uint32_t reads = min(port->max_reads, 16u);
-	int ret = check_range("queue", "transport", conf->transport, VBN_RC, VBN_UD);
+	int ret = check_range("queue", "transport", conf->transport, VBN_RC, VBN_RAW);
 
+	if (!ret)
+		ret = check_kind(port, conf);
 	if (!ret)
 		ret = check_number("max_reads", &conf->max_reads, reads, port->max_reads);
 	if (!ret)

@@ -12,4 +12,7 @@
 int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_conf *conf);
 int vbn__srq_conf_check(const struct vbn_port_info *port, struct vbn_srq_conf *conf);
 
+/* Whether the port has raw Ethernet. */
+bool vbn__port_has_packets(const struct vbn_port_info *port);
+
 #endif

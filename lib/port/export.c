@@ -39,6 +39,10 @@ static int unregister_call(void *arg)
 
 static int check(const struct vbn_port *port, const struct vbn_export_conf *conf)
 {
+	if (!port->driver->export_register)
+		return fail(EOPNOTSUPP,
+			"export cannot be created: port %s has raw Ethernet alone, where no peer touches memory: take an RDMA device's port, or shm",
+			port->info.name);
 	if (!conf->size)
 		return fail(EINVAL,
 			"export on port %s has no size: name how many bytes peers may touch",

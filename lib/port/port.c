@@ -22,7 +22,7 @@ static_assert(ARRAY_SIZE(counter_names) == ARRAY_SIZE(((struct vbn_port *)0)->ev
 /* "mlx5:mlx5_0:2" taken apart; each part but the device is optional. */
 struct port_name {
 	const struct driver *driver; /* NULL: any */
-	char device[64];
+	char device[1024];
 	int number;
 };
 
@@ -47,7 +47,7 @@ static int parse_name(const char *name, struct port_name *parsed)
 	for (int i = 0; !parsed->driver && vbn__drivers[i]; i++)
 		if (vbn__drivers[i]->by_name && !strcmp(name, vbn__drivers[i]->name))
 			parsed->driver = vbn__drivers[i];
-	colon = strchr(device, ':');
+	colon = parsed->driver && parsed->driver->whole_name ? NULL : strchr(device, ':');
 	length = colon ? (size_t)(colon - device) : strlen(device);
 	if (!length || length >= sizeof(parsed->device))
 		return fail(ENODEV,
@@ -220,11 +220,11 @@ VBN_API void vbn_port_close(struct vbn_port *port)
 {
 	if (!port)
 		return;
-	if (port->n_queues || port->n_exports || port->n_srqs || port->n_peers) {
+	if (port->n_queues || port->n_exports || port->n_srqs || port->n_peers || port->n_groups) {
 		log_error(
-			"port %s cannot be closed: it has %u queues and %u exports, %u SRQs and %u peers; destroy them first",
+			"port %s cannot be closed: it has %u queues and %u exports, %u SRQs, %u peers and %u rx groups; destroy them first",
 			port->info.name, port->n_queues, port->n_exports, port->n_srqs,
-			port->n_peers);
+			port->n_peers, port->n_groups);
 		return;
 	}
 	vbn__counters_remove(&port->counters);

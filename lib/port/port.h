@@ -80,6 +80,22 @@ void vbn__queue_carry_out(struct queue_job *job);
 /* What came of it. */
 int vbn__queue_finish(struct queue_job *job);
 
+/* ---- a queue and its rx group, if it has one; on the control thread ---- */
+
+/* 0 where there is no group, or a place in it. */
+int vbn__rx_group_may_join(const struct vbn_rx_group *group, const struct vbn_port *port);
+void vbn__rx_group_join(struct vbn_rx_group *group, struct vbn_queue *queue);
+/* It is connected; builds the group where it is the last one. */
+int vbn__rx_group_connected(struct vbn_queue *queue);
+/* It is connected no more, and its place is kept. */
+void vbn__rx_group_away(struct vbn_queue *queue);
+void vbn__rx_group_leave(struct vbn_queue *queue);
+
+/* Rules of a group that is being built, unbuilt, destroyed. */
+int vbn__rx_rules_apply(struct vbn_rx_group *group);
+void vbn__rx_rules_withdraw(struct vbn_rx_group *group);
+void vbn__rx_rules_free(struct vbn_rx_group *group);
+
 /* Registers the zone with the port unless it is; on the control thread. */
 int vbn__port_register_zone(struct vbn_port *port, struct vbn_zone *zone);
 

@@ -4,7 +4,10 @@
 
 VBN_API void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *address)
 {
-	queue->port->driver->queue_address(queue, address);
+	if (queue->conf.transport == VBN_RAW)
+		*address = (struct vbn_address){0};
+	else
+		queue->port->driver->queue_address(queue, address);
 }
 
 /* A step, while the worker waits. */

@@ -20,15 +20,31 @@ static const struct counter_name counter_names[] = {
 	{"rx_scattered", "messages that came in their CQE"},
 	{"rx_compressed", "messages whose completion came compressed"},
 	{"tx_compressed", "completions of sends that came compressed"},
+	{"rx_too_long", "packets that were longer than a buf, and dropped"},
+	{"rx_malformed", "packets of which the device or file says what cannot be, and dropped"},
+	{"tx_refused", "packets that the device did not take"},
 };
 static_assert(sizeof(struct vbn_queue_stats) == ARRAY_SIZE(counter_names) * sizeof(uint64_t),
 	"each value has its name");
 
 static const char *transport_text(enum vbn_transport transport)
 {
-	static const char *const text[] = {"rc", "uc", "ud"};
+	static const char *const text[] = {"rc", "uc", "ud", "raw"};
 
 	return (size_t)transport < ARRAY_SIZE(text) ? text[transport] : "?";
+}
+
+/* What its driver or the kernel drops, where it can be asked. */
+static void describe_drops(const struct vbn_queue *queue, struct fact_list *facts)
+{
+	struct vbn_drop drops[8];
+	struct drop_list list = {.drops = drops, .max = ARRAY_SIZE(drops)};
+
+	if (!queue->port->driver->queue_drops)
+		return;
+	queue->port->driver->queue_drops(queue, &list);
+	for (int i = 0; i < min(list.n, list.max); i++)
+		vbn__fact_counter(facts, drops[i].name, drops[i].help, drops[i].count);
 }
 
 static void describe(const struct counter_set *set, struct fact_list *list)
@@ -44,6 +60,7 @@ static void describe(const struct counter_set *set, struct fact_list *list)
 		list, "connected", "whether it is connected", vbn__glance_flag(&queue->connected));
 	vbn__fact_gauge(list, "failed", "whether it has failed", vbn__glance_flag(&queue->failed));
 	vbn__fact_note(list, "error", queue->error);
+	describe_drops(queue, list);
 }
 
 void vbn__queue_show(struct vbn_queue *queue)

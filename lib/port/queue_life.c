@@ -36,11 +36,13 @@ static int check_peer(
 	const char *name = queue->port->info.name;
 	int ret;
 
-	if (queue->conf.transport == VBN_UD) {
+	if (queue->conf.transport == VBN_UD || queue->conf.transport == VBN_RAW) {
 		if (wire)
 			return fail(EINVAL,
-				"queue %s/%u cannot be connected: a UD queue has no peer of its own: connect it to NULL, and give each buf its peer",
-				name, queue->number);
+				"queue %s/%u cannot be connected: a %s queue has no peer of its own: connect it to NULL%s",
+				name, queue->number, queue->conf.transport == VBN_UD ? "UD" : "raw",
+				queue->conf.transport == VBN_UD ? ", and give each buf its peer"
+								: "");
 		return 0;
 	}
 	if (!wire)
@@ -94,8 +96,10 @@ static int create_on_node(void *arg)
 	struct queue_job *job = arg;
 	struct vbn_port *port = job->port;
 	struct vbn_queue *queue;
-	int ret = vbn__port_register_zone(port, job->conf.rx_pool->zone);
+	int ret = vbn__rx_group_may_join(job->conf.rx_group, port);
 
+	if (!ret)
+		ret = vbn__port_register_zone(port, job->conf.rx_pool->zone);
 	if (!ret)
 		ret = vbn__port_register_zone(port, job->conf.tx_pool->zone);
 	if (!ret)
@@ -103,6 +107,7 @@ static int create_on_node(void *arg)
 	if (ret)
 		return ret;
 	job->queue = queue;
+	vbn__rx_group_join(job->conf.rx_group, queue);
 	port->n_queues++;
 	queue->next = port->queues;
 	queue->at = &port->queues;
@@ -164,7 +169,7 @@ int vbn__queue_begin_connect(
 			queue->port->info.name, queue->number);
 	ret = check_peer(queue, wire, &job->peer);
 	job->has_peer = wire;
-	if (!ret)
+	if (!ret && !queue->ready)
 		ret = queue->port->driver->queue_fill(queue);
 	queue->away = !ret;
 	return ret;
@@ -173,8 +178,15 @@ int vbn__queue_begin_connect(
 static int connect_on_node(void *arg)
 {
 	struct queue_job *job = arg;
+	struct vbn_queue *queue = job->queue;
+	int ret = 0;
 
-	return job->port->driver->queue_connect(job->queue, job->has_peer ? &job->peer : NULL);
+	if (!queue->ready)
+		ret = job->port->driver->queue_connect(queue, job->has_peer ? &job->peer : NULL);
+	if (ret)
+		return ret;
+	queue->ready = true;
+	return vbn__rx_group_connected(queue);
 }
 
 static void finish_connect(struct vbn_queue *queue)
@@ -211,7 +223,7 @@ static void finish_reset(struct vbn_queue *queue, uint32_t number)
 {
 	queue->ops = &vbn__refusing_ops;
 	queue->refusal = -ENOTCONN;
-	queue->connected = queue->failed = queue->ended = false;
+	queue->connected = queue->failed = queue->ended = queue->ready = false;
 	queue->error[0] = '\0';
 	if (queue->number != number) {
 		vbn__counters_remove(&queue->counters);
@@ -236,6 +248,7 @@ static int stop(struct queue_job *job)
 {
 	struct vbn_queue *queue = job->queue;
 
+	vbn__rx_group_leave(queue);
 	*queue->at = queue->next;
 	if (queue->next)
 		queue->next->at = queue->at;
@@ -262,8 +275,14 @@ void vbn__queue_carry_out(struct queue_job *job)
 	switch (job->step) {
 	case QUEUE_CREATE: job->result = vbn__control_call(node, create_on_node, job); return;
 	case QUEUE_CONNECT: job->result = vbn__control_call(node, connect_on_node, job); return;
-	case QUEUE_FAIL: job->result = driver->queue_fail(job->queue); return;
-	case QUEUE_RESET: job->result = driver->queue_reset(job->queue); return;
+	case QUEUE_FAIL:
+		vbn__rx_group_away(job->queue);
+		job->result = driver->queue_fail(job->queue);
+		return;
+	case QUEUE_RESET:
+		vbn__rx_group_away(job->queue);
+		job->result = driver->queue_reset(job->queue);
+		return;
 	case QUEUE_DESTROY: job->result = stop(job); return;
 	}
 }
