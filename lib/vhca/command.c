@@ -6,6 +6,7 @@
  */
 #include "command.h"
 #include "guard.h"
+#include "raw_queue.h"
 #include "trace.h"
 
 #include <limits.h>
@@ -17,10 +18,14 @@
 
 const struct vhca_features vhca_features = {
 	.device_cap_flags = IB_UVERBS_DEVICE_CHANGE_PHY_PORT | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT |
-		IB_UVERBS_DEVICE_SYS_IMAGE_GUID | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN,
+		IB_UVERBS_DEVICE_SYS_IMAGE_GUID | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN |
+		IB_UVERBS_DEVICE_RAW_IP_CSUM,
 	.atomic_cap = IBV_ATOMIC_HCA,
-	.qp_create_flags = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK, /* there is no multicast */
-	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
+	.qp_create_flags = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | /* there is none */
+		IB_UVERBS_QP_CREATE_CVLAN_STRIPPING,
+	.qp_types =
+		1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD | 1u << IBV_QPT_RAW_PACKET,
+	.multi_packet = MLX5_IB_ALLOW_MPW | MLX5_IB_SUPPORT_EMPW,
 	.timestamp_mask = UINT64_MAX >> 1,
 	.compressed_formats = MLX5DV_CQE_RES_FORMAT_HASH | MLX5DV_CQE_RES_FORMAT_CSUM,
 	.mlx5_flags = MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP |
@@ -185,10 +190,20 @@ static int answer_mlx5_device(struct vhca_request *request)
 {
 	struct mlx5_ib_query_device_resp resp = {
 		.response_length = (uint32_t)min(request->uhw_out.size, sizeof(resp)),
-		.mlx5_ib_support_multi_pkt_send_wqes = vhca_features.multi_packet &
-			(request->context->device->facts->enhanced_multi_packet
-					? UINT32_MAX
-					: ~(uint32_t)MLX5_IB_SUPPORT_EMPW),
+		.rss_caps = {.rx_hash_fields_mask = MLX5_RX_HASH_SRC_IPV4 | MLX5_RX_HASH_DST_IPV4 |
+				MLX5_RX_HASH_SRC_IPV6 | MLX5_RX_HASH_DST_IPV6 |
+				MLX5_RX_HASH_SRC_PORT_TCP | MLX5_RX_HASH_DST_PORT_TCP |
+				MLX5_RX_HASH_SRC_PORT_UDP | MLX5_RX_HASH_DST_PORT_UDP,
+			.rx_hash_function = MLX5_RX_HASH_FUNC_TOEPLITZ},
+		.striding_rq_caps = {.min_single_stride_log_num_of_bytes = VHCA_MIN_STRIDE,
+			.max_single_stride_log_num_of_bytes = VHCA_MAX_STRIDE,
+			.min_single_wqe_log_num_of_strides = VHCA_MIN_STRIDES,
+			.max_single_wqe_log_num_of_strides = VHCA_MAX_STRIDES,
+			.supported_qpts = 1u << IBV_QPT_RAW_PACKET},
+		.mlx5_ib_support_multi_pkt_send_wqes =
+			request->context->device->facts->enhanced_multi_packet
+			? vhca_features.multi_packet
+			: 0,
 		.flags = vhca_features.mlx5_flags,
 		.cqe_comp_caps.max_num = vhca_features.compressed_formats ? 128 : 0,
 		.cqe_comp_caps.supported_format = vhca_compressed_formats(request->context->device),
@@ -211,6 +226,12 @@ static int query_device_ex(struct vhca_request *request)
 		.cq_moderation_caps = {.max_cq_moderation_count = UINT16_MAX,
 			.max_cq_moderation_period = VHCA_MAX_EVENT_PERIOD},
 		.hca_core_clock = VHCA_CLOCK_KHZ,
+		.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
+			.max_rwq_indirection_tables = MAX_RWQ,
+			.max_rwq_indirection_table_size = 1u << VHCA_MAX_RQT},
+		.max_wq_type_rq = MAX_RWQ,
+		.raw_packet_caps =
+			IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING | IB_UVERBS_RAW_PACKET_CAP_IP_CSUM,
 		.device_cap_flags_ex = vhca_features.device_cap_flags,
 	};
 	struct ib_uverbs_ex_query_device cmd;
@@ -508,6 +529,19 @@ static const struct command extended[] = {
 	[IB_USER_VERBS_EX_CMD_CREATE_QP] = {vhca_create_qp_ex,
 		UP_TO(struct ib_uverbs_ex_create_qp, comp_mask),
 		UP_TO(struct ib_uverbs_ex_create_qp_resp, response_length)},
+	[IB_USER_VERBS_EX_CMD_CREATE_WQ] = {vhca_create_wq,
+		UP_TO(struct ib_uverbs_ex_create_wq, max_sge),
+		UP_TO(struct ib_uverbs_ex_create_wq_resp, wqn)},
+	[IB_USER_VERBS_EX_CMD_MODIFY_WQ] = {vhca_modify_wq,
+		UP_TO(struct ib_uverbs_ex_modify_wq, curr_wq_state), 0},
+	[IB_USER_VERBS_EX_CMD_DESTROY_WQ] = {vhca_destroy_wq,
+		UP_TO(struct ib_uverbs_ex_destroy_wq, wq_handle),
+		UP_TO(struct ib_uverbs_ex_destroy_wq_resp, reserved)},
+	[IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL] = {vhca_create_rwq_ind_table,
+		UP_TO(struct ib_uverbs_ex_create_rwq_ind_table, log_ind_tbl_size),
+		UP_TO(struct ib_uverbs_ex_create_rwq_ind_table_resp, ind_tbl_num)},
+	[IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL] = {vhca_destroy_rwq_ind_table,
+		UP_TO(struct ib_uverbs_ex_destroy_rwq_ind_table, ind_tbl_handle), 0},
 	[IB_USER_VERBS_EX_CMD_MODIFY_QP] = {vhca_modify_qp_ex,
 		UP_TO(struct ib_uverbs_ex_modify_qp, base),
 		UP_TO(struct ib_uverbs_ex_modify_qp_resp, response_length)},
@@ -549,7 +583,10 @@ bool vhca_command_outlives_device(uint32_t number)
 	case IB_USER_VERBS_CMD_DESTROY_CQ:
 	case IB_USER_VERBS_CMD_DESTROY_QP:
 	case IB_USER_VERBS_CMD_DESTROY_SRQ:
-	case IB_USER_VERBS_CMD_MODIFY_QP: return true;
+	case IB_USER_VERBS_CMD_MODIFY_QP:
+	case IB_USER_VERBS_EX_CMD_DESTROY_WQ | IB_USER_VERBS_CMD_FLAG_EXTENDED:
+	case IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL | IB_USER_VERBS_CMD_FLAG_EXTENDED:
+		return true;
 	default: return false;
 	}
 }

@@ -15,6 +15,7 @@ enum {
 	MAX_INLINE = 1008,
 	MAX_OBJECTS = 1 << 24,
 	MAX_MESSAGE = 1 << 30,
+	MAX_RWQ = 1 << 20, /* receive work queues, and tables of them */
 };
 
 struct vhca_features {
@@ -54,5 +55,16 @@ int vhca_create_xsrq(struct vhca_request *request);
 int vhca_modify_srq(struct vhca_request *request);
 int vhca_query_srq(struct vhca_request *request);
 int vhca_destroy_srq(struct vhca_request *request);
+int vhca_create_wq(struct vhca_request *request);
+int vhca_modify_wq(struct vhca_request *request);
+int vhca_destroy_wq(struct vhca_request *request);
+int vhca_create_rwq_ind_table(struct vhca_request *request);
+int vhca_destroy_rwq_ind_table(struct vhca_request *request);
+
+/* command_raw.c: 0, or EPERM for queues of raw frames that leave the process. */
+int vhca_may_raw(const struct vhca_device *device);
+/* A QP that has an indirection table in the place of queues. */
+int vhca_make_hash_qp(struct vhca_request *request, const struct ib_uverbs_ex_create_qp *cmd,
+	struct ib_uverbs_create_qp_resp *resp);
 
 #endif

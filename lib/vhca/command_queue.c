@@ -247,6 +247,9 @@ static int check_qp(const struct ib_uverbs_ex_create_qp *cmd)
 		return EOPNOTSUPP;
 	if (cmd->create_flags & ~vhca_features.qp_create_flags || cmd->comp_mask)
 		return EOPNOTSUPP;
+	if (cmd->create_flags & IB_UVERBS_QP_CREATE_CVLAN_STRIPPING &&
+		cmd->qp_type != IBV_QPT_RAW_PACKET)
+		return EOPNOTSUPP;
 	if (cmd->max_send_wr > MAX_WR || cmd->max_recv_wr > MAX_WR || cmd->max_send_sge > MAX_SGE ||
 		cmd->max_recv_sge > MAX_SRQ_SGE + 1 || cmd->max_inline_data > MAX_INLINE)
 		return EINVAL;
@@ -263,12 +266,18 @@ int vhca_make_qp(struct vhca_request *request, const struct ib_uverbs_ex_create_
 		.max_send_sge = cmd->max_send_sge,
 		.max_inline = cmd->max_inline_data,
 		.user_handle = cmd->user_handle,
+		.strip_vlan = cmd->create_flags & IB_UVERBS_QP_CREATE_CVLAN_STRIPPING,
 	};
 	struct mlx5_ib_create_qp_resp uhw = {
 		.bfreg_index = 1u << 31}; /* the UAR was the program's choice */
 	struct vhca_qp *qp;
-	int error = check_qp(cmd) ?: find_qp_parts(request, cmd, &attr) ?: read_mlx5_qp(request, &attr);
+	int error;
 
+	if (cmd->comp_mask == IB_UVERBS_CREATE_QP_MASK_IND_TABLE)
+		return vhca_make_hash_qp(request, cmd, resp);
+	error = check_qp(cmd) ?: find_qp_parts(request, cmd, &attr) ?: read_mlx5_qp(request, &attr);
+	if (!error && attr.type == IBV_QPT_RAW_PACKET)
+		error = vhca_may_raw(request->context->device);
 	if (error)
 		return error;
 	error = vhca_qp_create(request->context, &attr, &qp)

@@ -18,6 +18,7 @@ struct body {
 	union {
 		struct mlx5_cqe64 cqe;
 		struct mlx5_err_cqe error;
+		struct vhca_raw_cqe raw;
 		uint8_t bytes[64];
 	};
 };
@@ -162,8 +163,8 @@ void vhca_cqe_write(struct vhca_cq *cq, const struct vhca_cqe *cqe)
  */
 
 struct mini_cqe {
-	/* Of a receive its hash, or checksum and stride index: queues of verbs have none, so 0. Of a
-	 * request its WQE's counter above its opcode. */
+	/* Of a raw frame its hash, or its sum and, if asked for, its stride; of another receive 0. Of
+	 * a request its WQE's counter above its opcode. */
 	__be32 info;
 	__be32 byte_cnt;
 };
@@ -171,7 +172,8 @@ struct mini_cqe {
 struct vhca_session {
 	struct body title;
 	uint16_t wqe_counter;
-	uint8_t opcode; /* of the CQE: a plain receive or a request */
+	uint16_t next_counter; /* that goes on with the session */
+	uint8_t opcode;        /* of the CQE: a plain receive or a request */
 	struct mini_cqe mini[MAX_SESSION];
 };
 
@@ -212,6 +214,17 @@ void vhca_sessions_end(struct vhca_tables *tables)
 		session_end(container_of(tables->sessions.next, struct vhca_cq, in_sessions));
 }
 
+/* What a receive's mini CQE does not say is the title's: from where it came, its kind, its tag, its
+ * queue, and, of a striding queue, its WQE. */
+static bool same_kind(const struct body *body, const struct body *title)
+{
+	const struct vhca_raw_cqe *a = &body->raw, *b = &title->raw;
+
+	return a->wqe_id == b->wqe_id && a->hash_type == b->hash_type &&
+		body->cqe.flags_rqpn == title->cqe.flags_rqpn && a->ok == b->ok &&
+		a->types == b->types && a->vlan_info == b->vlan_info && a->uidx == b->uidx;
+}
+
 static bool session_fits(
 	const struct vhca_cq *cq, const struct body *body, uint8_t opcode, uint16_t wqe_counter)
 {
@@ -222,14 +235,26 @@ static bool session_fits(
 		((cqe->sop_drop_qpn ^ title->sop_drop_qpn) & be32(0xffffff)))
 		return false;
 	return opcode == MLX5_CQE_REQ ||
-		(wqe_counter == (uint16_t)(session->wqe_counter + cq->held) &&
-			cqe->flags_rqpn == title->flags_rqpn && cqe->vlan_info == title->vlan_info);
+		(wqe_counter == session->next_counter && same_kind(body, &session->title));
+}
+
+static __be32 mini_info(
+	const struct vhca_cq *cq, const struct body *body, uint8_t opcode, uint16_t wqe_counter)
+{
+	bool has_stride = cq->attr.compress_format == MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
+
+	if (opcode == MLX5_CQE_REQ)
+		return be32((uint32_t)wqe_counter << 16 |
+			(from_be32(body->cqe.sop_drop_qpn) >> 24) << 8);
+	if (cq->attr.compress_format == MLX5DV_CQE_RES_FORMAT_HASH)
+		return body->raw.hash;
+	return be32((uint32_t)from_be16(body->raw.sum) << 16 | (has_stride ? wqe_counter : 0u));
 }
 
 /* Takes a CQE into the session, or ends it and says false. An armed CQ tells of each CQE as it
  * comes, and one that comes late comes alone. */
 static noinline bool session_take(struct vhca_cq *cq, const struct body *body, uint8_t opcode,
-	uint16_t wqe_counter, bool plain)
+	uint16_t wqe_counter, uint16_t n_counted, bool plain)
 {
 	struct vhca_session *session = cq->session;
 	struct mini_cqe *mini;
@@ -248,9 +273,8 @@ static noinline bool session_take(struct vhca_cq *cq, const struct body *body, u
 	}
 	mini = &session->mini[cq->held++];
 	mini->byte_cnt = body->cqe.byte_cnt;
-	if (opcode == MLX5_CQE_REQ)
-		mini->info = be32((uint32_t)wqe_counter << 16 |
-			(from_be32(body->cqe.sop_drop_qpn) >> 24) << 8);
+	mini->info = mini_info(cq, body, opcode, wqe_counter);
+	session->next_counter = (uint16_t)(wqe_counter + n_counted);
 	return true;
 }
 
@@ -270,7 +294,7 @@ void vhca_cqe_request(struct vhca_qp *qp, uint8_t opcode, uint16_t wqe_counter, 
 	body.cqe.timestamp = be64(vhca_ticks);
 	body.cqe.sop_drop_qpn = be32((uint32_t)opcode << 24 | qp->number);
 	if (unlikely(cq->session != NULL) &&
-		session_take(cq, &body, MLX5_CQE_REQ, wqe_counter, !answer))
+		session_take(cq, &body, MLX5_CQE_REQ, wqe_counter, 1, !answer))
 		return;
 	if (unlikely(answer != NULL)) {
 		memcpy(body.bytes, answer, length);
@@ -357,7 +381,7 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	body.cqe.timestamp = be64(vhca_ticks);
 	body.cqe.sop_drop_qpn = be32(qp->number);
 	if (unlikely(cq->session != NULL) &&
-		session_take(cq, &body, received->opcode, received->wqe_counter,
+		session_take(cq, &body, received->opcode, received->wqe_counter, 1,
 			received->opcode == MLX5_CQE_RESP_SEND && !received->inlined &&
 				!received->solicited))
 		return;
@@ -365,6 +389,25 @@ void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received)
 	if (received->inlined)
 		op_own |= scatter_inline(cq, slot, &body, received->inlined);
 	publish(cq, slot, &body, received->wqe_counter, op_own, received->solicited);
+}
+
+void vhca_cqe_raw(
+	struct vhca_qp *queue, struct vhca_raw_cqe *cqe, uint16_t wqe_counter, uint16_t n_counted)
+{
+	struct vhca_cq *cq = queue->recv_cq;
+	struct body body;
+
+	if (unlikely(!has_room(cq, queue)))
+		return;
+	__builtin_prefetch(
+		cq->buf + ((size_t)((cq->pi + CQES_AHEAD) & cq->mask) << cq->log2_size), 1);
+	cqe->uidx = be32(queue->uidx);
+	cqe->timestamp = be64(vhca_ticks);
+	body.raw = *cqe;
+	if (unlikely(cq->session != NULL) &&
+		session_take(cq, &body, MLX5_CQE_RESP_SEND, wqe_counter, n_counted, true))
+		return;
+	publish(cq, next_slot(cq), &body, wqe_counter, MLX5_CQE_RESP_SEND << 4, false);
 }
 
 static void count_error(const struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome)

@@ -341,8 +341,8 @@ static void destroy_kind(struct vhca_context *context, enum vhca_kind kind)
 void vhca_context_destroy(struct vhca_context *context)
 {
 	/* What needs others goes before them. */
-	static const enum vhca_kind order[] = {VHCA_QP, VHCA_SRQ, VHCA_AH, VHCA_MW, VHCA_MR,
-		VHCA_CQ, VHCA_CHANNEL, VHCA_UAR, VHCA_XRCD, VHCA_PD};
+	static const enum vhca_kind order[] = {VHCA_QP, VHCA_TIR, VHCA_RQT, VHCA_WQ, VHCA_SRQ,
+		VHCA_AH, VHCA_MW, VHCA_MR, VHCA_CQ, VHCA_CHANNEL, VHCA_UAR, VHCA_XRCD, VHCA_PD};
 	struct vhca_device *device = context->device;
 
 	vhca_lock(device);

@@ -252,6 +252,9 @@ struct vhca_qp {
 	struct vhca_receive part;
 	uint32_t datagram_psn;
 	struct vhca_flow *flow; /* on a wire of packets; NULL: nothing has gone that way */
+	struct vhca_wq *wq; /* a raw one's receive queue, and where rules for it lead; or NULL */
+	struct vhca_tir *tir;
+	struct vhca_qp *owner; /* of a receive work queue: the raw QP whose it is; NULL */
 	/* waiting for a timer */
 	uint64_t deadline; /* clock_cycles(); 0: not waiting */
 	uint8_t rnr_tries, transport_tries;
@@ -284,7 +287,7 @@ struct vhca_numbers {
 };
 
 struct vhca_tables {
-	struct vhca_numbers qps, cqs, srqs, keys;
+	struct vhca_numbers qps, cqs, srqs, keys, wqs, rqts, tirs;
 	uint8_t *variant; /* by key index: the low byte of the last key */
 	uint32_t next_pdn;
 	struct vhca_link pages;
@@ -422,6 +425,8 @@ void vhca_qp_destroy(struct vhca_qp *qp);
 
 /* To ERR, from wherever: what is posted is flushed. The engine does the flushing. */
 void vhca_qp_fail(struct vhca_qp *qp);
+/* The same, and the program hears of it by the queue's fatal event. */
+void vhca_qp_fatal(struct vhca_qp *qp);
 /* Those that have lost a completion. */
 void vhca_qps_fail_unreported(struct vhca_tables *tables);
 /* A send WQE has failed. RC fails with it; of UC and UD the send queue does, which is SQE. */
@@ -571,6 +576,38 @@ struct vhca_received {
 };
 
 void vhca_cqe_receive(struct vhca_qp *qp, const struct vhca_received *received);
+
+/* A CQE64 of a raw frame, but for its owner bit: what mlx5dv.h has as reserved is named here. */
+struct vhca_raw_cqe {
+	uint8_t reserved0[2];
+	__be16 wqe_id; /* of a striding WQE */
+	uint8_t reserved4[8];
+	__be32 hash;
+	uint8_t hash_type;
+	uint8_t reserved17[3];
+	uint16_t sum;
+	uint8_t reserved22[6];
+	uint8_t ok;    /* hds_ip_ext */
+	uint8_t types; /* l4_hdr_type_etc */
+	__be16 vlan_info;
+	__be32 uidx;
+	uint8_t reserved36[8];
+	__be32 byte_cnt;
+	__be64 timestamp;
+	__be32 flow_tag;
+	uint8_t last[4];
+};
+
+static_assert(sizeof(struct vhca_raw_cqe) == sizeof(struct mlx5_cqe64), "one layout of a CQE64");
+static_assert(offsetof(struct vhca_raw_cqe, ok) == offsetof(struct mlx5_cqe64, hds_ip_ext) &&
+		offsetof(struct vhca_raw_cqe, byte_cnt) == offsetof(struct mlx5_cqe64, byte_cnt) &&
+		offsetof(struct vhca_raw_cqe, flow_tag) ==
+			offsetof(struct mlx5_cqe64, sop_drop_qpn),
+	"one layout of a CQE64");
+
+/* Fills in whose it is and when. `n_counted`: how far the WQE counter, or the stride's, moves on. */
+void vhca_cqe_raw(
+	struct vhca_qp *queue, struct vhca_raw_cqe *cqe, uint16_t wqe_counter, uint16_t n_counted);
 /* `opcode` is MLX5_CQE_REQ_ERR or MLX5_CQE_RESP_ERR. */
 void vhca_cqe_error(struct vhca_qp *qp, uint8_t opcode, uint8_t syndrome, uint8_t vendor,
 	uint8_t wqe_opcode, uint16_t wqe_counter);

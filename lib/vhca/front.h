@@ -206,6 +206,8 @@ struct ib_uverbs_create_xsrq;
 struct ib_uverbs_create_cq_resp;
 struct ib_uverbs_create_qp_resp;
 struct ib_uverbs_create_srq_resp;
+struct ib_uverbs_ex_create_wq;
+struct ib_uverbs_ex_create_wq_resp;
 
 void vhca_answer_port(const struct vhca_device *device, struct ib_uverbs_query_port_resp *resp);
 int vhca_make_cq(struct vhca_request *request, const struct ib_uverbs_ex_create_cq *cmd,
@@ -218,5 +220,8 @@ int vhca_end_cq(
 	struct vhca_request *request, uint32_t handle, uint32_t *completions, uint32_t *async);
 int vhca_end_qp(struct vhca_request *request, uint32_t handle, uint32_t *events);
 int vhca_end_srq(struct vhca_request *request, uint32_t handle, uint32_t *events);
+int vhca_make_wq(struct vhca_request *request, const struct ib_uverbs_ex_create_wq *cmd,
+	struct ib_uverbs_ex_create_wq_resp *resp);
+int vhca_end_wq(struct vhca_request *request, uint32_t handle, uint32_t *events);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "vhca/device.h"
 #include "vhca/guard.h"
+#include "vhca/raw.h"
 
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ static void report(struct vhca_qp *qp, uint32_t index, const char *field, uintpt
 	vhca_rule_report(VHCA_RULE_FREED_MEMORY, qp, index, field, address, VHCA_ANOTHER);
 }
 
-static bool qp_lost(struct vhca_qp *qp, uintptr_t address)
+static bool queue_lost(struct vhca_qp *qp, uintptr_t address)
 {
 	uint64_t sq = (uint64_t)qp->attr.sq_wqe_count * MLX5_SEND_WQE_BB;
 	uint64_t rq = (uint64_t)qp->attr.rq_wqe_count << qp->attr.rq_wqe_shift;
@@ -37,9 +38,16 @@ static bool qp_lost(struct vhca_qp *qp, uintptr_t address)
 	qp->db = no_record;
 	qp->sq_ci = qp->sq_pi = qp->sq_done = 0;
 	qp->rq_ci = qp->rq_pi = 0;
-	vhca_event_async(&qp->async, IBV_EVENT_QP_FATAL);
-	vhca_qp_fail(qp);
+	vhca_qp_fatal(qp);
 	return true;
+}
+
+/* A raw one's receive ring is its receive queue's; their record is one. */
+static bool qp_lost(struct vhca_qp *qp, uintptr_t address)
+{
+	bool found = queue_lost(qp, address);
+
+	return (qp->wq && queue_lost(&qp->wq->queue, address)) || found;
 }
 
 static bool cq_lost(struct vhca_cq *cq, uintptr_t address)
@@ -73,7 +81,8 @@ static bool srq_lost(struct vhca_srq *srq, uintptr_t address)
 static bool object_lost(struct vhca_object *object, uintptr_t address)
 {
 	switch (object->kind) {
-	case VHCA_QP: return qp_lost(container_of(object, struct vhca_qp, object), address);
+	case VHCA_QP:
+	case VHCA_WQ: return qp_lost(container_of(object, struct vhca_qp, object), address);
 	case VHCA_CQ: return cq_lost(container_of(object, struct vhca_cq, object), address);
 	case VHCA_SRQ: return srq_lost(container_of(object, struct vhca_srq, object), address);
 	default: return false;

@@ -260,6 +260,7 @@ enum {
 	QP_SRQ,
 	QP_SEND_CQ,
 	QP_RECV_CQ,
+	QP_TABLE,
 	QP_USER,
 	QP_CAP,
 	QP_TYPE,
@@ -281,6 +282,9 @@ static int qp_create(struct vhca_call *call)
 		.recv_cq_handle = vhca_attr_handle(call, QP_RECV_CQ),
 		.srq_handle = vhca_attr_handle(call, QP_SRQ),
 		.is_srq = vhca_attr_given(call, QP_SRQ),
+		.rwq_ind_tbl_handle = vhca_attr_handle(call, QP_TABLE),
+		.comp_mask =
+			vhca_attr_given(call, QP_TABLE) ? IB_UVERBS_CREATE_QP_MASK_IND_TABLE : 0,
 	};
 	uint64_t flags = vhca_attr_number(call, QP_FLAGS), type = vhca_attr_number(call, QP_TYPE);
 	struct ib_uverbs_qp_cap cap;
@@ -310,6 +314,59 @@ static int qp_destroy(struct vhca_call *call)
 
 	return vhca_end_qp(&call->request, vhca_attr_handle(call, 0), &resp.events_reported)
 		?: vhca_attr_write(call, 1, &resp, sizeof(resp));
+}
+
+enum {
+	WQ_HANDLE,
+	WQ_PD,
+	WQ_CQ,
+	WQ_USER,
+	WQ_TYPE,
+	WQ_EVENTS,
+	WQ_MAX_WR,
+	WQ_MAX_SGE,
+	WQ_FLAGS,
+	WQ_RESP_MAX_WR,
+	WQ_RESP_MAX_SGE,
+	WQ_RESP_NUMBER,
+	WQ_UHW_IN,
+	WQ_UHW_OUT,
+};
+
+static int wq_create(struct vhca_call *call)
+{
+	struct ib_uverbs_ex_create_wq_resp resp = {.wqn = 0};
+	struct ib_uverbs_ex_create_wq cmd = {
+		.wq_type = (uint32_t)min(vhca_attr_number(call, WQ_TYPE), (uint64_t)UINT32_MAX),
+		.user_handle = vhca_attr_number(call, WQ_USER),
+		.pd_handle = vhca_attr_handle(call, WQ_PD),
+		.cq_handle = vhca_attr_handle(call, WQ_CQ),
+		.max_wr = (uint32_t)vhca_attr_number(call, WQ_MAX_WR),
+		.max_sge = (uint32_t)vhca_attr_number(call, WQ_MAX_SGE),
+		.create_flags = (uint32_t)vhca_attr_number(call, WQ_FLAGS),
+	};
+	int error;
+
+	call->request.uhw_in = vhca_attr_span(call, WQ_UHW_IN);
+	call->request.uhw_out = vhca_attr_span(call, WQ_UHW_OUT);
+	error = vhca_make_wq(&call->request, &cmd, &resp);
+	return error ?: vhca_attr_return(call, WQ_HANDLE, resp.wq_handle) ?:
+			vhca_attr_write(call, WQ_RESP_MAX_WR, &resp.max_wr, sizeof(resp.max_wr)) ?:
+			vhca_attr_write(call, WQ_RESP_MAX_SGE, &resp.max_sge, sizeof(resp.max_sge)) ?:
+			vhca_attr_write(call, WQ_RESP_NUMBER, &resp.wqn, sizeof(resp.wqn));
+}
+
+static int wq_destroy(struct vhca_call *call)
+{
+	uint32_t events;
+
+	return vhca_end_wq(&call->request, vhca_attr_handle(call, 0), &events)
+		?: vhca_attr_write(call, 1, &events, sizeof(events));
+}
+
+static int rwq_ind_table_destroy(struct vhca_call *call)
+{
+	return vhca_handle_destroy(call->request.context, vhca_attr_handle(call, 0), VHCA_RQT);
 }
 
 enum {
@@ -455,6 +512,7 @@ static const struct vhca_method methods[] = {
 			{UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, ATTR_HANDLE, OPTIONAL, 0},
 			{UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, ATTR_HANDLE, OPTIONAL, 0},
 			{UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, ATTR_HANDLE, OPTIONAL, 0},
+			{UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, ATTR_HANDLE, OPTIONAL, 0},
 			{UVERBS_ATTR_CREATE_QP_USER_HANDLE, ATTR_IN, REQUIRED, 8},
 			{UVERBS_ATTR_CREATE_QP_CAP, ATTR_IN, REQUIRED,
 				sizeof(struct ib_uverbs_qp_cap)},
@@ -465,12 +523,33 @@ static const struct vhca_method methods[] = {
 				sizeof(struct ib_uverbs_qp_cap)},
 			{UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, ATTR_OUT, REQUIRED, 4}, UHW_IN,
 			UHW_OUT},
-		14},
+		15},
 	{UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, qp_destroy,
 		{{UVERBS_ATTR_DESTROY_QP_HANDLE, ATTR_HANDLE, REQUIRED, 0},
 			{UVERBS_ATTR_DESTROY_QP_RESP, ATTR_OUT, REQUIRED,
 				sizeof(struct ib_uverbs_destroy_qp_resp)}},
 		2},
+	{UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_CREATE, wq_create,
+		{{UVERBS_ATTR_CREATE_WQ_HANDLE, ATTR_NEW, REQUIRED, 0},
+			{UVERBS_ATTR_CREATE_WQ_PD_HANDLE, ATTR_HANDLE, REQUIRED, 0},
+			{UVERBS_ATTR_CREATE_WQ_CQ_HANDLE, ATTR_HANDLE, REQUIRED, 0},
+			{UVERBS_ATTR_CREATE_WQ_USER_HANDLE, ATTR_IN, REQUIRED, 8},
+			{UVERBS_ATTR_CREATE_WQ_TYPE, ATTR_IN, REQUIRED, 4},
+			{UVERBS_ATTR_CREATE_WQ_EVENT_FD, ATTR_HANDLE, OPTIONAL, 0},
+			{UVERBS_ATTR_CREATE_WQ_MAX_WR, ATTR_IN, REQUIRED, 4},
+			{UVERBS_ATTR_CREATE_WQ_MAX_SGE, ATTR_IN, REQUIRED, 4},
+			{UVERBS_ATTR_CREATE_WQ_FLAGS, ATTR_IN, REQUIRED, 4},
+			{UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, ATTR_OUT, REQUIRED, 4},
+			{UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, ATTR_OUT, REQUIRED, 4},
+			{UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, ATTR_OUT, OPTIONAL, 4}, UHW_IN,
+			UHW_OUT},
+		14},
+	{UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_DESTROY, wq_destroy,
+		{{UVERBS_ATTR_DESTROY_WQ_HANDLE, ATTR_HANDLE, REQUIRED, 0},
+			{UVERBS_ATTR_DESTROY_WQ_RESP, ATTR_OUT, REQUIRED, 4}},
+		2},
+	{UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, rwq_ind_table_destroy,
+		{{UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE, ATTR_HANDLE, REQUIRED, 0}}, 1},
 	{UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, srq_create,
 		{{UVERBS_ATTR_CREATE_SRQ_HANDLE, ATTR_NEW, REQUIRED, 0},
 			{UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, ATTR_HANDLE, REQUIRED, 0},
@@ -516,5 +595,6 @@ bool vhca_call_outlives_device(const struct vhca_call *call, const struct vhca_m
 		return vhca_command_outlives_device(vhca_call_command(call, method));
 	return method->run == uar_destroy || method->run == cq_destroy ||
 		method->run == qp_destroy || method->run == srq_destroy ||
+		method->run == wq_destroy || method->run == rwq_ind_table_destroy ||
 		method->run == async_event_alloc;
 }

@@ -1,6 +1,6 @@
 /* object.c - what all objects share: numbers, lists, ends; and PDs, AHs, MRs, UARs */
 
-#include "vhca/device.h"
+#include "vhca/raw.h"
 
 #include <stdlib.h>
 
@@ -420,6 +420,9 @@ int vhca_object_destroy(struct vhca_object *object)
 	case VHCA_CHANNEL:
 		vhca_channel_destroy(container_of(object, struct vhca_channel, object));
 		break;
+	case VHCA_WQ: vhca_wq_destroy(container_of(object, struct vhca_wq, queue.object)); break;
+	case VHCA_RQT: vhca_rqt_destroy(container_of(object, struct vhca_rqt, object)); break;
+	case VHCA_TIR: vhca_tir_destroy(container_of(object, struct vhca_tir, object)); break;
 	case VHCA_PD:
 	case VHCA_XRCD:
 	case VHCA_MW: vhca_object_free(object); break;

@@ -129,6 +129,13 @@ void vhca_pcap_packet(bool sent, const struct vhca_route *route, const void *byt
 	write_packet(sent, frame, frame[0].iov_len + size);
 }
 
+void vhca_pcap_frame(bool sent, const void *bytes, size_t size)
+{
+	struct iovec frame[2] = {{(void *)(uintptr_t)bytes, size}, {NULL, 0}};
+
+	write_packet(sent, frame, size);
+}
+
 void vhca_pcap_open(void)
 {
 	const struct vhca_options *options = vhca_options();

@@ -1,6 +1,6 @@
 /* qp.c - QPs: create, the states and what each may set, failure, destroy */
 
-#include "vhca/device.h"
+#include "vhca/raw.h"
 
 #include <rdma/mlx5-abi.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@ uint64_t vhca_qp_generation = 1;
 
 static bool type_known(uint8_t type)
 {
-	return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
+	return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD ||
+		type == IBV_QPT_RAW_PACKET;
 }
 
 static bool ring_size_fits(uint32_t n)
@@ -25,11 +26,26 @@ static uint64_t rq_bytes(const struct vhca_qp_attr *attr)
 	return attr->rq_wqe_count ? (uint64_t)attr->rq_wqe_count << attr->rq_wqe_shift : 0;
 }
 
+/* A raw one's send ring lies by itself. */
+static uint64_t sq_at(const struct vhca_qp_attr *attr)
+{
+	return attr->type == IBV_QPT_RAW_PACKET ? attr->sq_buf : attr->buf + rq_bytes(attr);
+}
+
+static int ring_check(uint64_t at, uint64_t bytes)
+{
+	if (bytes && (!at || at % 16))
+		return EINVAL;
+	return bytes && vhca_memory_check(at, bytes, true) ? EFAULT : 0;
+}
+
 static int qp_check(const struct vhca_qp_attr *attr)
 {
-	uint64_t bytes;
+	int error;
 
 	if (!type_known(attr->type))
+		return EOPNOTSUPP;
+	if (attr->type == IBV_QPT_RAW_PACKET && attr->srq)
 		return EOPNOTSUPP;
 	if (!ring_size_fits(attr->sq_wqe_count) || !ring_size_fits(attr->rq_wqe_count))
 		return EINVAL;
@@ -38,18 +54,16 @@ static int qp_check(const struct vhca_qp_attr *attr)
 	if ((attr->sq_wqe_count && !attr->send_cq) || (attr->rq_wqe_count && !attr->recv_cq) ||
 		attr->db % 8)
 		return EINVAL;
-	bytes = rq_bytes(attr) + (uint64_t)attr->sq_wqe_count * MLX5_SEND_WQE_BB;
-	if (bytes && (!attr->buf || attr->buf % 16))
-		return EINVAL;
-	if (bytes && vhca_memory_check(attr->buf, bytes, true))
-		return EFAULT;
-	return vhca_memory_check(attr->db, 8, true);
+	error = ring_check(attr->buf, rq_bytes(attr))
+		?: ring_check(sq_at(attr), (uint64_t)attr->sq_wqe_count * MLX5_SEND_WQE_BB);
+	return error ?: vhca_memory_check(attr->db, 8, true);
 }
 
 static void qp_refs(struct vhca_qp *qp, uint32_t by)
 {
 	qp->pd->object.refs += by;
-	qp->page->uar.object.refs += by;
+	if (qp->page)
+		qp->page->uar.object.refs += by;
 	if (qp->send_cq)
 		qp->send_cq->object.refs += by;
 	if (qp->recv_cq)
@@ -62,7 +76,8 @@ static void qp_refs(struct vhca_qp *qp, uint32_t by)
  */
 static uint8_t cqe_scatter(const struct vhca_qp_attr *attr)
 {
-	if (!(attr->flags & MLX5_QP_FLAG_SCATTER_CQE) || attr->type == IBV_QPT_UD || !attr->recv_cq)
+	if (!(attr->flags & MLX5_QP_FLAG_SCATTER_CQE) || !attr->recv_cq ||
+		(attr->type != IBV_QPT_RC && attr->type != IBV_QPT_UC))
 		return 0;
 	if (attr->recv_cq->log2_size == 7)
 		return vhca_late_any ? 0 : 64; /* a late CQE is one of 64 bytes */
@@ -90,7 +105,7 @@ static void qp_init(struct vhca_qp *qp, const struct vhca_qp_attr *attr, struct 
 	qp->state = IBV_QPS_RESET;
 	qp->uidx = attr->uidx & 0xffffff;
 	qp->rq = vhca_pointer(attr->buf);
-	qp->sq = vhca_pointer(attr->buf + rq_bytes(attr));
+	qp->sq = vhca_pointer(sq_at(attr));
 	qp->sq_mask = attr->sq_wqe_count ? attr->sq_wqe_count - 1 : 0;
 	qp->rq_mask = attr->rq_wqe_count ? attr->rq_wqe_count - 1 : 0;
 	qp->log2_rq_stride = attr->rq_wqe_shift;
@@ -106,14 +121,69 @@ static void qp_init(struct vhca_qp *qp, const struct vhca_qp_attr *attr, struct 
 	vhca_list_init(&qp->in_waiting);
 	vhca_list_init(&qp->in_errored);
 	vhca_list_init(&qp->in_unreported);
-	vhca_list_add(&page->qps, &qp->on_page);
+	vhca_list_init(&qp->on_page);
+	if (page)
+		vhca_list_add(&page->qps, &qp->on_page);
+}
+
+/* ---- raw ones: what receives is a receive queue and a TIR of theirs ---- */
+
+static int make_receive_queue(struct vhca_qp *qp)
+{
+	const struct vhca_wq_attr attr = {
+		.pd = qp->pd,
+		.cq = qp->recv_cq,
+		.buf = qp->attr.buf,
+		.db = qp->attr.db,
+		.n_wqe = qp->attr.rq_wqe_count,
+		.log2_stride = qp->attr.rq_wqe_shift,
+		.uidx = qp->uidx,
+		.strip_vlan = qp->attr.strip_vlan,
+		.signature = qp->attr.flags & MLX5_QP_FLAG_SIGNATURE,
+		.owner = qp,
+	};
+
+	qp->attr.rq_wqe_count = 0; /* its own does not exist */
+	return vhca_wq_create(qp->object.context, &attr, &qp->wq);
+}
+
+static int make_tir(struct vhca_qp *qp)
+{
+	struct vhca_tir_attr attr = {
+		.wq = qp->wq,
+		.rqt = qp->attr.rqt,
+		.fields = qp->attr.hash_fields,
+		.of_qp = true,
+	};
+
+	memcpy(attr.key, qp->attr.hash_key, sizeof(attr.key));
+	return vhca_tir_create(qp->object.context, &attr, &qp->tir);
+}
+
+static int make_raw_parts(struct vhca_qp *qp)
+{
+	int error = 0;
+
+	if (qp->type != IBV_QPT_RAW_PACKET)
+		return 0;
+	if (qp->attr.rq_wqe_count)
+		error = make_receive_queue(qp);
+	return error ?: qp->wq || qp->attr.rqt ? make_tir(qp) : 0;
+}
+
+static void end_raw_parts(struct vhca_qp *qp)
+{
+	if (qp->tir)
+		vhca_tir_destroy(qp->tir);
+	if (qp->wq)
+		vhca_wq_destroy(qp->wq);
 }
 
 int vhca_qp_create(
 	struct vhca_context *context, const struct vhca_qp_attr *attr, struct vhca_qp **result)
 {
-	struct vhca_page *page = vhca_page_find(context, attr->uar_page);
-	int error = page ? qp_check(attr) : EINVAL;
+	struct vhca_page *page = attr->rqt ? NULL : vhca_page_find(context, attr->uar_page);
+	int error = attr->rqt ? 0 : page ? qp_check(attr) : EINVAL;
 	struct vhca_qp *qp;
 
 	if (error)
@@ -122,23 +192,33 @@ int vhca_qp_create(
 	if (!qp)
 		return ENOMEM;
 	error = vhca_number_add(&context->device->tables->qps, qp, &qp->number);
-	if (error) {
-		free(qp);
-		return error;
-	}
+	if (error)
+		goto no_number;
 	qp_init(qp, attr, page);
+	error = make_raw_parts(qp);
+	if (error)
+		goto no_parts;
 	qp_refs(qp, 1);
 	vhca_qp_generation++;
 	vhca_object_link(&qp->object);
 	*result = qp;
 	return 0;
+
+no_parts:
+	end_raw_parts(qp);
+	vhca_list_remove(&qp->on_page);
+	vhca_number_remove(&context->device->tables->qps, qp->number);
+no_number:
+	free(qp);
+	return error;
 }
 
 /* Out of every list of the engine. */
 static void qp_quiet(struct vhca_qp *qp)
 {
 	vhca_late_flush(qp->tables);
-	vhca_page_poll(qp->page);
+	if (qp->page)
+		vhca_page_poll(qp->page);
 	vhca_qp_wait_cancel(qp);
 	vhca_qp_deactivate(qp);
 	vhca_list_remove(&qp->in_errored);
@@ -150,6 +230,7 @@ void vhca_qp_destroy(struct vhca_qp *qp)
 {
 	vhca_events_end(&qp->async);
 	qp_quiet(qp);
+	end_raw_parts(qp);
 	vhca_list_remove(&qp->on_page);
 	vhca_number_remove(&vhca_tables_of(&qp->object)->qps, qp->number);
 	qp_refs(qp, (uint32_t)-1);
@@ -169,7 +250,7 @@ uint32_t vhca_qp_events(struct vhca_qp *qp)
 
 /* ---- states: the verbs' table of transitions, and of what each must and may set ---- */
 
-enum { RC, UC, UD, N_TYPES };
+enum { RC, UC, UD, RAW, N_TYPES };
 
 struct transition {
 	uint8_t from, to;
@@ -185,11 +266,11 @@ static const struct transition transitions[] = {
 	{IBV_QPS_RESET, IBV_QPS_RESET, {0}, {0}},
 	{IBV_QPS_RESET, IBV_QPS_INIT,
 		{IDENTITY | IBV_QP_ACCESS_FLAGS, IDENTITY | IBV_QP_ACCESS_FLAGS,
-			IDENTITY | IBV_QP_QKEY},
+			IDENTITY | IBV_QP_QKEY, IBV_QP_PORT},
 		{0}},
 	{IBV_QPS_INIT, IBV_QPS_INIT, {0},
 		{IDENTITY | IBV_QP_ACCESS_FLAGS, IDENTITY | IBV_QP_ACCESS_FLAGS,
-			IDENTITY | IBV_QP_QKEY}},
+			IDENTITY | IBV_QP_QKEY, IBV_QP_PORT}},
 	{IBV_QPS_INIT, IBV_QPS_RTR,
 		{PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, PATH, 0},
 		{IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
@@ -220,7 +301,12 @@ static const struct transition transitions[] = {
 
 static int type_column(uint8_t type)
 {
-	return type == IBV_QPT_RC ? RC : type == IBV_QPT_UC ? UC : UD;
+	switch (type) {
+	case IBV_QPT_RC: return RC;
+	case IBV_QPT_UC: return UC;
+	case IBV_QPT_RAW_PACKET: return RAW;
+	default: return UD;
+	}
 }
 
 static int transition_check(uint8_t type, uint8_t from, uint8_t to, uint32_t mask)
@@ -230,6 +316,8 @@ static int transition_check(uint8_t type, uint8_t from, uint8_t to, uint32_t mas
 	mask &= ~(uint32_t)IBV_QP_STATE;
 	if (from != IBV_QPS_RESET && (to == IBV_QPS_RESET || to == IBV_QPS_ERR))
 		return mask ? EINVAL : 0;
+	if (type == IBV_QPT_RAW_PACKET && (from == IBV_QPS_SQE || to == IBV_QPS_SQD))
+		return EINVAL; /* its queues have no such states */
 	for (size_t i = 0; i < ARRAY_SIZE(transitions); i++) {
 		const struct transition *t = &transitions[i];
 
@@ -318,6 +406,8 @@ static void qp_reset(struct vhca_qp *qp)
 	qp->access = 0;
 	memset(&qp->set, 0, sizeof(qp->set));
 	memset(qp->reports, 0, sizeof(qp->reports));
+	if (qp->wq)
+		vhca_wq_modify(qp->wq, IBV_QPS_RESET);
 }
 
 void vhca_qp_fail(struct vhca_qp *qp)
@@ -338,6 +428,21 @@ void vhca_qp_fail(struct vhca_qp *qp)
 		vhca_list_add(&vhca_tables_of(&qp->object)->errored, &qp->in_errored);
 	if (qp->srq)
 		vhca_event_async(&qp->async, IBV_EVENT_QP_LAST_WQE_REACHED);
+	/* A raw QP and its receive queue are one. */
+	if (qp->owner)
+		vhca_qp_fail(qp->owner);
+	if (qp->wq)
+		vhca_qp_fail(&qp->wq->queue);
+}
+
+void vhca_qp_fatal(struct vhca_qp *qp)
+{
+	bool is_wq = qp->object.kind == VHCA_WQ && !qp->owner;
+	struct vhca_qp *told = qp->owner ? qp->owner : qp;
+
+	if (told->state != IBV_QPS_ERR)
+		vhca_event_async(&told->async, is_wq ? IBV_EVENT_WQ_FATAL : IBV_EVENT_QP_FATAL);
+	vhca_qp_fail(qp);
 }
 
 void vhca_qps_fail_unreported(struct vhca_tables *tables)
@@ -347,9 +452,7 @@ void vhca_qps_fail_unreported(struct vhca_tables *tables)
 			container_of(tables->unreported.next, struct vhca_qp, in_unreported);
 
 		vhca_list_remove(&qp->in_unreported);
-		if (qp->state != IBV_QPS_ERR)
-			vhca_event_async(&qp->async, IBV_EVENT_QP_FATAL);
-		vhca_qp_fail(qp);
+		vhca_qp_fatal(qp);
 	}
 }
 
@@ -400,6 +503,8 @@ static void enter_state(struct vhca_qp *qp, uint8_t to, bool tell_drained)
 		qp->state = to;
 	if (from == IBV_QPS_RTS && to == IBV_QPS_SQD)
 		begin_to_drain(qp, tell_drained);
+	if (from == IBV_QPS_RESET && to == IBV_QPS_INIT && qp->wq)
+		vhca_wq_modify(qp->wq, IBV_QPS_RTR); /* as the kernel has it */
 	if (to == IBV_QPS_RTS && (from == IBV_QPS_SQD || from == IBV_QPS_SQE))
 		vhca_qp_activate(qp); /* goes on with what it had */
 	vhca_qp_generation++;
@@ -411,6 +516,8 @@ int vhca_qp_modify(
 	uint8_t to = mask & IBV_QP_STATE ? (uint8_t)attr->qp_state : qp->state;
 	int error;
 
+	if (qp->attr.rqt)
+		return EOPNOTSUPP; /* it has no state */
 	if ((mask & IBV_QP_STATE && attr->qp_state > IBV_QPS_ERR) ||
 		(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != qp->state))
 		return EINVAL;

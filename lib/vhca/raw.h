@@ -2,11 +2,13 @@
  *
  * Lives here: receive work queues, indirection tables, TIRs (where a steering rule sends a frame:
  * one queue, or a table that a hash chooses from), and what is known of a frame. May touch it: the
- * device side. A raw QP's send queue is a struct vhca_qp, whose WQEs raw_send.c executes.
+ * device side; raw_queue.h has what the commands that make these objects know. A raw QP's send queue is
+ * a struct vhca_qp.
  *
  *   raw.c          work queues, tables and TIRs: create, states, destroy
  *   raw_frame.c    takes a frame apart, sums, hashes
- *   raw_send.c     Ethernet segment, multi-packet WQEs, checksum and VLAN on their way out
+ *   raw_wqe.h      send WQEs understood: Ethernet segment, multi-packet WQEs
+ *   raw_send.c     frames put together, their checksums and tags, the switch of the process
  *   raw_receive.c  a frame into a receive WQE or its strides, and its CQE
  *   steer.c        which TIRs a frame goes to: the steering's, by its rules
  *
@@ -20,13 +22,17 @@
 #define VHCA_RAW_H
 
 #include "vhca/device.h"
+#include "vhca/raw_queue.h"
 
-#define VHCA_MAX_FRAME   9018u /* from the MAC on, one tag included, without the FCS */
-#define VHCA_MIN_FRAME   14u
-#define VHCA_RSS_KEY     40u
-#define VHCA_MAX_RQT     13 /* log2 of a table's size */
-#define VHCA_MAX_STEERED 16u
-#define VHCA_MAX_TAGS    2u
+#define VHCA_MAX_FRAME         9018u /* from the MAC on, one tag included, without the FCS */
+#define VHCA_MIN_FRAME         14u
+#define VHCA_PADDED_FRAME      60u /* what is shorter is padded by the port that sends it */
+#define VHCA_RSS_INPUT         36u /* bytes: two IPv6 addresses and two ports */
+#define VHCA_MAX_STEERED       16u
+#define VHCA_MAX_TAGS          2u
+#define VHCA_TYPE_SERVICE_VLAN 0x88a8u
+#define VHCA_ETH_INNER \
+	0x30 /* in cs_flags: checksums of inner headers, which mlx5dv.h does not name */
 
 /* ---- frames ---- */
 
@@ -55,66 +61,29 @@ struct vhca_frame {
 	uint16_t source_port, dest_port; /* host order; 0 where l4 is none */
 	/* by vhca_frame_sums(), which a receive needs and steering does not */
 	bool l3_ok, l4_ok;
-	uint16_t sum; /* one's complement sum of all behind the tags, as bytes lie: not inverted */
+	uint16_t sum; /* of all behind the tags, as its bytes lie; not inverted */
 };
 
 /* Any bytes: what is cut short or nonsense is a frame without L3 or L4. */
 void vhca_frame_parse(struct vhca_frame *frame, const uint8_t *bytes, uint32_t size);
 void vhca_frame_sums(struct vhca_frame *frame);
 
+/* One's complement sums of bytes as they lie: parts that begin at even offsets may be added. */
+uint64_t vhca_sum(const uint8_t *bytes, uint32_t n);
+uint16_t vhca_sum_fold(uint64_t sum);
+/* Of the pseudo header of a frame with an L4 header. */
+uint64_t vhca_sum_pseudo(const struct vhca_frame *frame);
+
 /* ---- receive work queues ---- */
 
-enum vhca_wq_state { VHCA_WQ_RESET, VHCA_WQ_READY, VHCA_WQ_ERROR };
-
-struct vhca_wq_attr {
-	struct vhca_pd *pd; /* NULL: any of the context's, as a DevX queue's lkeys may be */
-	struct vhca_cq *cq;
-	uint64_t buf, db;     /* the program's addresses; the record is at db, 4 bytes */
-	uint32_t n_wqe;       /* a power of two */
-	uint32_t log2_stride; /* bytes of a WQE */
-	uint32_t uidx;
-	uint64_t user_handle;
-	bool strip_vlan;
-	bool signature; /* a segment in front of the data segments */
-	/* striding: a WQE is a buffer of strides, which frames consume one after the other */
-	bool striding;
-	uint8_t log2_stride_bytes, log2_n_strides;
-	bool two_byte_shift; /* frames begin two bytes into their stride */
-	bool linked;         /* a next segment of 16 bytes in front: what verbs make of striding */
-	bool of_qp;          /* a raw QP's own: in no handle table */
-};
-
+/* The receive half of a QP by itself: what reads its ring, writes its CQEs and flushes it is what does
+ * so for QPs. Its state is IBV_QPS_RESET, IBV_QPS_RTR where it receives, or IBV_QPS_ERR. */
 struct vhca_wq {
-	struct vhca_object object;
-	uint32_t number;
-	uint8_t state;
-	bool striding;
-	uint8_t *buf;
-	const __be32 *db;
-	struct vhca_cq *cq;
-	struct vhca_pd *pd;
-	uint32_t mask;        /* WQEs - 1 */
-	uint32_t log2_stride; /* bytes of a WQE */
-	uint32_t first;       /* data segment: those in front are signature and link */
-	uint32_t uidx;
-	uint16_t ci, pi;
-	uint32_t strides_used;                             /* of the WQE at `ci` */
-	uint64_t received, bytes, out_of_buffer, too_long; /* frames */
-	struct vhca_link in_errored;                       /* in tables->wqs_errored */
-	struct vhca_counted async;
+	struct vhca_qp queue;  /* of kind VHCA_WQ, in no table of QPs; queue.number is the RQ's */
+	uint32_t strides_used; /* of the WQE that is next */
+	uint64_t received, bytes, out_of_buffer, not_ready; /* frames, of which some were dropped */
 	struct vhca_wq_attr attr;
-	uint8_t reports[VHCA_N_RULES];
 };
-
-int vhca_wq_create(
-	struct vhca_context *context, const struct vhca_wq_attr *attr, struct vhca_wq **wq);
-/* EINVAL: there is no such way. To RESET: it begins anew with WQE 0. */
-int vhca_wq_modify(struct vhca_wq *wq, enum vhca_wq_state to);
-void vhca_wq_destroy(struct vhca_wq *wq);
-/* Ends the events; how many the program has read. */
-uint32_t vhca_wq_events(struct vhca_wq *wq);
-/* Its WQEs are flushed as they are posted, and the program hears WQ_FATAL. */
-void vhca_wq_fail(struct vhca_wq *wq);
 
 /* ---- indirection tables ---- */
 
@@ -125,23 +94,7 @@ struct vhca_rqt {
 	struct vhca_wq **wq; /* each is held by a reference */
 };
 
-int vhca_rqt_create(struct vhca_context *context, struct vhca_wq *const *wqs, uint32_t n,
-	struct vhca_rqt **rqt);
-/* The table becomes another one, of the same size at most. */
-int vhca_rqt_modify(struct vhca_rqt *rqt, struct vhca_wq *const *wqs, uint32_t n);
-void vhca_rqt_destroy(struct vhca_rqt *rqt);
-
 /* ---- TIRs: what a rule of steering leads to ---- */
-
-struct vhca_tir_attr {
-	struct vhca_pd *pd;   /* NULL: a DevX one's */
-	struct vhca_wq *wq;   /* either a queue ... */
-	struct vhca_rqt *rqt; /* ... or a table */
-	uint64_t fields;      /* MLX5_RX_HASH_*; 0: the table's first queue */
-	uint8_t key[VHCA_RSS_KEY];
-	bool symmetric; /* source and destination may change places */
-	bool of_qp;     /* a raw QP's own: in no handle table */
-};
 
 /* Of a QP that receives raw frames `qp->tir` is one: a rule for the QP is one for its TIR. It holds
  * a reference of its queue or table; a rule is to hold one of the QP, or of a TIR that stands for
@@ -150,12 +103,9 @@ struct vhca_tir {
 	struct vhca_object object;
 	uint32_t number;
 	struct vhca_tir_attr attr;
-	uint32_t table[VHCA_RSS_KEY * 8]; /* the key's 32 bits from each bit on */
+	uint32_t table[2 * VHCA_RSS_INPUT][16]; /* the hash of each half byte of what goes in */
 };
 
-int vhca_tir_create(
-	struct vhca_context *context, const struct vhca_tir_attr *attr, struct vhca_tir **tir);
-void vhca_tir_destroy(struct vhca_tir *tir);
 /* The hash, and a CQE's rss_hash_type of what went into it: 0 where nothing did. */
 uint32_t vhca_tir_hash(
 	const struct vhca_tir *tir, const struct vhca_frame *frame, uint8_t *hash_type);
@@ -180,11 +130,22 @@ void vhca_steer(
 
 /* A frame has come to the port: true where steering has taken it, which dropping is as well. */
 bool vhca_raw_receive(struct vhca_device *device, const uint8_t *frame, uint32_t size);
+/* Whether there is any queue that a frame could go to. */
+bool vhca_raw_wanted(const struct vhca_device *device);
+
+/* What a send WQE asks of the device beside sending. */
+struct vhca_raw_offload {
+	uint8_t checksums;      /* MLX5_ETH_WQE_L3_CSUM, MLX5_ETH_WQE_L4_CSUM */
+	uint16_t tag_type, tag; /* to insert; type 0: none */
+};
+
+/* Sends what these are together. False: it is too long or too short for a frame. */
+bool vhca_raw_send(struct vhca_device *device, const struct vhca_sge *sge, uint32_t n_sge,
+	const struct vhca_raw_offload *offload);
 /* A frame leaves the port. */
 void vhca_raw_transmit(struct vhca_device *device, const uint8_t *frame, uint32_t size);
-/* Executes WQEs of a raw send queue: the requester's part for QPs of that type. */
-unsigned int vhca_raw_send(struct vhca_qp *qp);
-/* Flushes receive WQEs of queues in error; how many. */
-unsigned int vhca_wqs_flush(struct vhca_tables *tables);
-
+/* To the least size of a frame, for which there is room; the new size. */
+uint32_t vhca_frame_pad(uint8_t *frame, uint32_t size);
+/* Makes the checksum of a frame that was parsed and has an L4 header. `bytes` are its own. */
+void vhca_frame_write_l4_sum(const struct vhca_frame *frame, uint8_t *bytes);
 #endif

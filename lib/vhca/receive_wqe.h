@@ -154,7 +154,7 @@ too_long:
 	return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 }
 
-static uint8_t scatter_build(struct vhca_qp *qp, const struct vhca_receive *receive,
+static inline uint8_t scatter_build(struct vhca_qp *qp, const struct vhca_receive *receive,
 	uint32_t length, struct scatter *scatter)
 {
 	return scatter_build_at(qp, receive, 0, length, scatter);
@@ -192,9 +192,10 @@ static force_inline void copy_message(const struct scatter *to, const struct vhc
 		copy_lists(to, from);
 }
 
-/* Where the WQE's first segment has room for all. False: see scatter_build(). */
+/* Where the WQE's first segment has room for all, behind `skip` bytes. False: see
+ * scatter_build_at(). */
 static force_inline bool scatter_first(struct vhca_qp *qp, const struct vhca_receive *receive,
-	uint32_t length, struct vhca_sge *sge)
+	uint32_t skip, uint32_t length, struct vhca_sge *sge)
 {
 	struct mlx5_wqe_data_seg seg;
 	const struct vhca_mr *mr;
@@ -202,14 +203,17 @@ static force_inline bool scatter_first(struct vhca_qp *qp, const struct vhca_rec
 
 	vhca_memory_read(&seg, receive->wqe, VHCA_SEGMENT);
 	size = from_be32(seg.byte_count);
-	if (unlikely(size & MLX5_INLINE_SEG || size < length || !length))
+	if (unlikely(size & MLX5_INLINE_SEG || size < skip + length || !length))
 		return false;
 	mr = vhca_find_mr(qp->tables, from_be32(seg.lkey));
 	if (unlikely(!mr || mr->pd != qp->pd || !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
 		return false;
 	sge->addr = vhca_mr_at(mr, from_be64(seg.addr), size);
+	if (unlikely(!sge->addr))
+		return false;
+	sge->addr += skip;
 	sge->length = length;
-	return likely(sge->addr != NULL);
+	return true;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* requester.c - executes send WQEs, and completes them, well or in error */
 
 #include "vhca/device.h"
+#include "vhca/raw_wqe.h"
 #include "vhca/send_wqe.h"
 #include "vhca/trace.h"
 
@@ -260,6 +261,87 @@ static force_inline void execute(struct vhca_qp *qp, struct wqe *wqe)
 		answer_now(qp, wqe, request(qp, wqe));
 }
 
+/* ---- raw frames ---- */
+
+static force_inline void send_frame(struct vhca_qp *qp, const struct vhca_sge *sge, uint32_t n_sge,
+	uint32_t length, const struct vhca_raw_offload *offload)
+{
+	if (unlikely(!vhca_raw_send(qp->object.context->device, sge, n_sge, offload)) &&
+		vhca_rule_report(VHCA_RULE_FRAME_SIZE, qp, qp->sq_ci, "bytes of a frame", length,
+			VHCA_ANOTHER))
+		vhca_qp_fail(qp);
+}
+
+static void send_frames(struct vhca_qp *qp, const struct vhca_message *message,
+	const struct vhca_raw_offload *offload)
+{
+	if (message->opcode == MLX5_OPCODE_SEND) {
+		send_frame(qp, message->sge, message->n_sge, message->length, offload);
+		return;
+	}
+	for (uint32_t i = 0; i < message->n_sge && qp->state == IBV_QPS_RTS; i++)
+		send_frame(qp, &message->sge[i], 1, message->sge[i].length, offload);
+}
+
+static cold void send_with_fault(
+	struct vhca_qp *qp, struct vhca_message *message, const struct vhca_raw_offload *offload)
+{
+	enum vhca_fault_kind kind = vhca_fault_message(message);
+
+	if (kind == VHCA_FAULT_ALTER && message->opcode == MLX5_OPCODE_SEND)
+		vhca_fault_alter(message);
+	for (int n = kind == VHCA_FAULT_DROP ? 0 : kind == VHCA_FAULT_DOUBLE ? 2 : 1; n; n--)
+		send_frames(qp, message, offload);
+	vhca_fault_delivered(message);
+}
+
+static void execute_raw(struct vhca_qp *qp, struct wqe *wqe)
+{
+	struct vhca_raw_offload offload;
+	uint8_t syndrome, vendor;
+
+	fetch(qp, wqe);
+	if (unlikely(vhca_trace_on))
+		vhca_trace_wqe(qp, wqe->bytes, wqe->n_segments, wqe->index);
+	syndrome = decode_raw(qp, wqe, &offload);
+	vendor = vhca_vendor_of(syndrome);
+	if (unlikely(vhca_fault_any) && !syndrome) {
+		syndrome = planted_syndrome(qp);
+		vendor = VHCA_VENDOR_FAULT;
+	}
+	if (unlikely(syndrome)) {
+		complete_error(qp, wqe, syndrome, vendor);
+		return;
+	}
+	if (likely(wqe->message.opcode != MLX5_OPCODE_NOP)) {
+		if (unlikely(vhca_fault_any))
+			send_with_fault(qp, &wqe->message, &offload);
+		else
+			send_frames(qp, &wqe->message, &offload);
+	}
+	if (likely(qp->state == IBV_QPS_RTS))
+		complete(qp, wqe);
+}
+
+static unsigned int run_raw(struct vhca_qp *qp)
+{
+	unsigned int n = 0;
+	uint32_t bytes = 0, next_tick = CLOCK_BYTES;
+
+	while (n < RUN_WQES && bytes < RUN_BYTES && qp->sq_ci != qp->sq_pi) {
+		engine_wqe.message.length = 0;
+		execute_raw(qp, &engine_wqe);
+		bytes += engine_wqe.message.length;
+		if (unlikely(++n % CLOCK_WQES == 0 || bytes >= next_tick)) {
+			vhca_clock_tick();
+			next_tick = bytes + CLOCK_BYTES;
+		}
+		if (unlikely(qp->state != IBV_QPS_RTS))
+			break;
+	}
+	return n;
+}
+
 /* ---- what a wire completes later ---- */
 
 uint8_t vhca_requester_load(struct vhca_qp *qp, uint16_t index, struct vhca_message **message)
@@ -340,6 +422,8 @@ unsigned int vhca_requester_run(struct vhca_qp *qp)
 
 	if (unlikely(qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_SQE)) {
 		n = flush(qp, &engine_wqe);
+	} else if (qp->type == IBV_QPT_RAW_PACKET && qp->state == IBV_QPS_RTS) {
+		n = run_raw(qp);
 	} else if (likely(qp->state == IBV_QPS_RTS)) {
 		while (n < RUN_WQES && bytes < RUN_BYTES && qp->sq_ci != qp->sq_pi) {
 			engine_wqe.message.length = 0;

@@ -130,7 +130,7 @@ static force_inline uint8_t receive_into(struct vhca_qp *qp, const struct vhca_r
 	struct vhca_sge sge;
 
 	if (unlikely(message->n_sge != 1 || into_cqe ||
-		    !scatter_first(qp, receive, message->length, &sge)))
+		    !scatter_first(qp, receive, 0, message->length, &sge)))
 		return scatter_message(qp, receive, message, into_cqe);
 	vhca_memory_write(sge.addr, message->sge[0].addr, message->length);
 	return 0;

@@ -49,7 +49,8 @@ static cold void say(const struct rule *broken, const struct vhca_qp *qp, uint32
 	if (wanted != VHCA_ANOTHER)
 		snprintf(due, sizeof(due), " where 0x%llx was due", (unsigned long long)wanted);
 	if (qp)
-		snprintf(who, sizeof(who), " by QP 0x%x of %s", qp->number,
+		snprintf(who, sizeof(who), " by %s 0x%x of %s",
+			qp->object.kind == VHCA_WQ ? "WQ" : "QP", qp->number,
 			qp->object.context->device->name);
 	vbn__log(broken->class == VHCA_SOFT ? LOG_NOTICE : LOG_ERROR,
 		"vhca: rule %s broken%s at index %u: %s is 0x%llx%s; %s (%s)", broken->name, who,

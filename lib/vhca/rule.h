@@ -70,6 +70,19 @@ enum vhca_rule_class {
 	X(ATOMIC_ALIGNMENT, "atomic-alignment", VHCA_REPORTED, \
 		"an atomic's remote address is a multiple of 8", \
 		"IBA, 9.4.5 Atomic operations") \
+	/* what is written in a raw frame's WQE */ \
+	X(ETH_RESERVED, "eth-reserved", VHCA_UNDEFINED, \
+		"fields of the Ethernet segment for features that the device has not (parsing offsets, MSS, inner checksums) are 0", \
+		"PRM, Ethernet Segment") \
+	X(ETH_INLINE, "eth-inline", VHCA_REPORTED, \
+		"a device with eth_min_inline L2 has the MAC header inlined in the Ethernet segment, with its tag", \
+		"PRM, Ethernet Segment, inline_headers; HCA_CAP, wqe_inline_mode") \
+	X(MPW_HEADER, "mpw-header", VHCA_REPORTED, \
+		"a multi-packet WQE inlines no headers in its Ethernet segment", \
+		"PRM, Enhanced Multi-Packet Send WQE") \
+	X(FRAME_SIZE, "frame-size", VHCA_UNDEFINED, \
+		"a frame has 14 to 9018 bytes: no other leaves the port", \
+		"PRM, PMTU register, max_mtu") \
 	/* what is written in a receive WQE */ \
 	X(RECEIVE_INLINE, "receive-inline", VHCA_REPORTED, \
 		"a data segment of a receive WQE is a pointer: bit 31 of its byte count is 0", \
@@ -77,6 +90,9 @@ enum vhca_rule_class {
 	X(RECEIVE_LENGTH, "receive-length", VHCA_REPORTED, \
 		"a receive WQE has room for the message that consumes it", \
 		"IBA, 9.7.5.2.4 Responder length validation") \
+	X(STRIDE_ROOM, "stride-room", VHCA_UNDEFINED, \
+		"a striding receive WQE has memory for all of its strides", \
+		"PRM, Striding RQ") \
 	X(SRQ_LINK, "srq-link", VHCA_UNDEFINED, \
 		"next_wqe_index names a WQE of the SRQ", \
 		"mlx5dv.h, struct mlx5_wqe_srq_next_seg") \

@@ -119,13 +119,13 @@ static force_inline uint8_t decode_pointer(
 		qp, qp->sq_ci, seg, length, need, &wqe->message.sge[wqe->message.n_sge++]);
 }
 
-/* `need` is the right that the device needs of the memory: to write what a read brings. */
-static force_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe, uint32_t need)
+/* The rest of the WQE's segments, behind `length` bytes that are in the list. `need` is the right that
+ * the device needs of the memory: to write what a read brings. */
+static force_inline uint8_t decode_segments(
+	struct vhca_qp *qp, struct wqe *wqe, uint32_t need, uint64_t length)
 {
 	struct vhca_message *message = &wqe->message;
-	uint64_t length = 0;
 
-	message->n_sge = 0;
 	while (wqe->next < wqe->n_segments) {
 		const struct mlx5_wqe_data_seg *seg =
 			(const void *)(wqe->bytes + wqe->next * VHCA_SEGMENT);
@@ -150,6 +150,12 @@ static force_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe, uin
 	}
 	message->length = (uint32_t)length;
 	return 0;
+}
+
+static force_inline uint8_t decode_data(struct vhca_qp *qp, struct wqe *wqe, uint32_t need)
+{
+	wqe->message.n_sge = 0;
+	return decode_segments(qp, wqe, need, 0);
 }
 
 static uint8_t decode_remote(struct vhca_qp *qp, struct wqe *wqe)

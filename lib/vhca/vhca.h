@@ -281,7 +281,10 @@ enum vhca_kind {
 	VHCA_UAR,
 	VHCA_CHANNEL,
 	VHCA_XRCD,
-	VHCA_MW
+	VHCA_MW,
+	VHCA_WQ,
+	VHCA_RQT,
+	VHCA_TIR
 };
 
 struct vhca_object {
@@ -356,6 +359,11 @@ struct vhca_qp_attr {
 	uint32_t flags;                      /* MLX5_QP_FLAG_* */
 	uint32_t uidx;
 	uint32_t uar_page;
+	/* of a raw packet QP */
+	bool strip_vlan;
+	struct vhca_rqt *rqt; /* it only receives, by a hash of these fields; NULL: it has queues */
+	uint64_t hash_fields; /* MLX5_RX_HASH_* */
+	uint8_t hash_key[40];
 };
 
 int vhca_pd_create(struct vhca_context *context, struct vhca_pd **pd);

@@ -8,6 +8,7 @@
 #include "vhca/flow.h"
 #include "vhca/interface.h"
 #include "vhca/neighbor.h"
+#include "vhca/raw.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -62,7 +63,7 @@ struct frame_carrier {
 	uint16_t tag;
 	uint8_t *frame;
 	size_t frame_size;
-	uint8_t in[MAX_FRAME];
+	uint8_t in[TAG_BYTES + MAX_FRAME]; /* in front, room for a tag that came beside it */
 };
 
 static struct frame_carrier *frame_carrier(struct vhca_carrier *carrier)
@@ -309,6 +310,12 @@ static void commit(struct vhca_carrier *carrier)
 		wait_for_neighbor(frames, hop);
 }
 
+static void frame(struct vhca_carrier *carrier, const uint8_t *bytes, uint32_t size)
+{
+	if (write(carrier->fd, bytes, size) != (ssize_t)size)
+		carrier->refused++;
+}
+
 /* Each frame leaves as it is committed. */
 static void flush(struct vhca_carrier *carrier)
 {
@@ -317,6 +324,27 @@ static void flush(struct vhca_carrier *carrier)
 
 /* ---- in ---- */
 
+/* The frame as it lay on the wire, with the tag in its place. */
+static void take_raw(struct frame_carrier *frames)
+{
+	uint8_t *frame = frames->frame;
+	size_t size = frames->frame_size;
+
+	if (frames->tag) {
+		memmove(frame - TAG_BYTES, frame, 2 * VHCA_MAC);
+		frame -= TAG_BYTES;
+		size += TAG_BYTES;
+		put_be16(frame + 12, VHCA_TYPE_VLAN);
+		put_be16(frame + 14, frames->tag);
+	}
+	if (size > VHCA_MAX_FRAME) {
+		frames->carrier.device->counters.port_rcv_errors++;
+		return;
+	}
+	vhca_raw_receive(frames->carrier.device, frame, vhca_frame_pad(frame, (uint32_t)size));
+}
+
+/* What is not RoCE's is for raw queues, if there are any. */
 static bool take_packet(struct frame_carrier *frames, struct vhca_packet_wire *wire)
 {
 	const uint8_t *headers = frames->frame + VHCA_ETHERNET;
@@ -325,12 +353,14 @@ static bool take_packet(struct frame_carrier *frames, struct vhca_packet_wire *w
 
 	n = vhca_route_parse(get_be16(headers - 2), headers, frames->frame_size - VHCA_ETHERNET,
 		&route, &packet_size);
-	if (!n)
-		return true; /* the rest of the network's */
 	route.tag = frames->tag;
-	if (!find_gid(frames, route.dest, route.tag, route.v1, &frames->dest_at)) {
-		vhca_wire_drop(
-			wire, has_address(frames, route.dest) ? VHCA_DROP_VLAN : VHCA_DROP_ADDRESS);
+	if (!n || !find_gid(frames, route.dest, route.tag, route.v1, &frames->dest_at)) {
+		if (n)
+			vhca_wire_drop(wire,
+				has_address(frames, route.dest) ? VHCA_DROP_VLAN
+								: VHCA_DROP_ADDRESS);
+		if (vhca_raw_wanted(frames->carrier.device))
+			take_raw(frames);
 		return true;
 	}
 	vhca_neighbor_learn(&frames->neighbors, route.source, route.tag & VHCA_VLAN_MASK,
@@ -374,7 +404,7 @@ static ssize_t read_socket(struct frame_carrier *frames)
 		struct cmsghdr align;
 		uint8_t room[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
 	} control;
-	struct iovec part = {frames->in, sizeof(frames->in)};
+	struct iovec part = {frames->in + TAG_BYTES, MAX_FRAME};
 	struct msghdr message = {.msg_iov = &part,
 		.msg_iovlen = 1,
 		.msg_control = &control,
@@ -389,21 +419,21 @@ static ssize_t read_socket(struct frame_carrier *frames)
 /* Leaves the frame without its tag. False: there is none. */
 static bool read_frame(struct frame_carrier *frames)
 {
+	uint8_t *frame = frames->in + TAG_BYTES;
 	ssize_t size;
 
 	frames->tag = 0;
-	size = frames->is_socket ? read_socket(frames)
-				 : read(frames->carrier.fd, frames->in, sizeof(frames->in));
+	size = frames->is_socket ? read_socket(frames) : read(frames->carrier.fd, frame, MAX_FRAME);
 	if (size <= 0)
 		return false;
-	frames->frame = frames->in;
+	frames->frame = frame;
 	frames->frame_size = (size_t)size;
 	if (size >= VHCA_ETHERNET + TAG_BYTES && !frames->tag &&
-		get_be16(frames->in + 12) == VHCA_TYPE_VLAN) {
-		frames->tag = get_be16(frames->in + 14);
+		get_be16(frame + 12) == VHCA_TYPE_VLAN) {
+		frames->tag = get_be16(frame + 14);
 		frames->frame += TAG_BYTES;
 		frames->frame_size -= TAG_BYTES;
-		memmove(frames->frame, frames->in, 2 * VHCA_MAC);
+		memmove(frames->frame, frame, 2 * VHCA_MAC);
 	}
 	return true;
 }
@@ -568,6 +598,7 @@ const struct vhca_carrier_ops vhca_carrier_tap = {
 	.destroy = destroy,
 	.reserve = reserve,
 	.commit = commit,
+	.frame = frame,
 	.flush = flush,
 	.receive = receive,
 };
@@ -579,6 +610,7 @@ const struct vhca_carrier_ops vhca_carrier_packet = {
 	.destroy = destroy,
 	.reserve = reserve,
 	.commit = commit,
+	.frame = frame,
 	.flush = flush,
 	.receive = receive,
 };

@@ -392,6 +392,14 @@ static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 	return datagram_by_packet(packet_wire(wire), message);
 }
 
+static void frame(struct vhca_wire *base, const uint8_t *bytes, uint32_t size)
+{
+	struct vhca_packet_wire *wire = packet_wire(base);
+
+	wire->carrier->ops->frame(wire->carrier, bytes, size);
+	wire->lively = clock_cycles() + wire->lively_cycles;
+}
+
 /* ---- turns ---- */
 
 static unsigned int run_ready(struct vhca_packet_wire *wire)
@@ -543,5 +551,5 @@ static const char *counter(const struct vhca_wire *base, size_t i, uint64_t *val
 	.datagram = datagram, .poll = poll, .timers = timers, .drain = drain, .counter = counter
 
 const struct vhca_wire_ops vhca_wire_udp = {OPERATIONS(udp)};
-const struct vhca_wire_ops vhca_wire_tap = {OPERATIONS(tap)};
-const struct vhca_wire_ops vhca_wire_packet = {OPERATIONS(packet)};
+const struct vhca_wire_ops vhca_wire_tap = {OPERATIONS(tap), .frame = frame};
+const struct vhca_wire_ops vhca_wire_packet = {OPERATIONS(packet), .frame = frame};

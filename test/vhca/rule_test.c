@@ -6,9 +6,9 @@
  * must name the rule, and no other.
  */
 
+#include "broken.h"
 #include "child.h"
 #include "ring.h"
-#include "vhca/rule.h"
 
 #include <ctype.h>
 #include <poll.h>
@@ -18,22 +18,6 @@
 #include <unistd.h>
 
 #define N(a) (sizeof(a) / sizeof((a)[0]))
-
-/* What a case answers: 0 is a good CQE, up to 0x3f a syndrome. */
-enum {
-	FINE = 0,
-	QP_ERROR = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR,
-	PROTECTION = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR,
-	LENGTH = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR,
-	FLUSHED = MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
-	INVALID = MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR,
-	ACCESS = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR,
-	OPERATION = MLX5_CQE_SYNDROME_REMOTE_OP_ERR,
-	NOTHING = 0x40,      /* no CQE, and the QP lives */
-	STATE = 0x50,        /* and a QP's state */
-	WRONG = CHILD_WRONG, /* the case went otherwise than it says */
-	STOPPED = CHILD_STOPPED,
-};
 
 enum {
 	ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -693,22 +677,6 @@ static int arm_sequence(void)
 
 /* ---- the cases ---- */
 
-struct rule_case {
-	const char *name; /* of the function */
-	int (*run)(void);
-	enum vhca_rule rule;
-	int report, error, abort;
-	bool with_others; /* what follows of it breaks other rules */
-};
-
-/* clang-format off */
-#define REPORTED(run_, rule_, outcome_) {#run_, run_, VHCA_RULE_##rule_, outcome_, outcome_, STOPPED, false}
-#define UNDEFINED(run_, rule_, report_, error_) {#run_, run_, VHCA_RULE_##rule_, report_, error_, STOPPED, false}
-#define SOFT(run_, rule_) {#run_, run_, VHCA_RULE_##rule_, FINE, FINE, FINE, false}
-/* Its consequences break others. */
-#define WIDE(run_, rule_, report_, error_) {#run_, run_, VHCA_RULE_##rule_, report_, error_, STOPPED, true}
-/* clang-format on */
-
 static struct rule_case cases[] = {
 	REPORTED(wqe_index, WQE_INDEX, QP_ERROR),
 	REPORTED(wqe_qpn, WQE_QPN, QP_ERROR),
@@ -754,51 +722,6 @@ static struct rule_case cases[] = {
 	UNDEFINED(arm_doorbell, ARM_DOORBELL, FINE, QP_ERROR),
 	SOFT(arm_sequence, ARM_SEQUENCE),
 };
-
-/* ---- running one ---- */
-
-static const struct {
-	const char *name;
-	enum vhca_rule_class class;
-	const char *sentence, *source;
-} rules[] = {
-#define ROW(id_, ...) {__VA_ARGS__},
-	VHCA_RULES(ROW)
-#undef ROW
-};
-
-/* The rule is named, with its sentence; no other is. */
-static void expect_named(const struct rule_case *one, const char *strict, const char *said)
-{
-	char due[64];
-
-	snprintf(due, sizeof(due), "rule %s broken", rules[one->rule].name);
-	if (!strstr(said, due) || !strstr(said, rules[one->rule].sentence))
-		fail_msg("%s, %s: \"%s\" is not in \"%s\"", one->name, strict, due, said);
-	/* What hardware lets pass was told as an error. */
-	if (!strstr(said, "error: vhca: rule") != (rules[one->rule].class == VHCA_SOFT))
-		fail_msg("%s, %s: told as what it is not: \"%s\"", one->name, strict, said);
-	for (const char *at = said; !one->with_others && (at = strstr(at, "rule ")); at++)
-		if (strncmp(at, due, strlen(due)))
-			fail_msg("%s, %s: another rule is in \"%s\"", one->name, strict, said);
-}
-
-static void rule_broken(void **state)
-{
-	static const char *const levels[] = {"report", "error", "abort"};
-	const struct rule_case *one = *state;
-	const int due[] = {one->report, one->error, one->abort};
-	char said[8192];
-
-	for (size_t i = 0; i < N(levels); i++) {
-		int found = child_run(one->run, levels[i], said, sizeof(said));
-
-		if (found != due[i])
-			fail_msg("%s, %s: outcome 0x%x where 0x%x was due; \"%s\"", one->name,
-				levels[i], found, due[i], said);
-		expect_named(one, levels[i], said);
-	}
-}
 
 /* ---- what is no breach ---- */
 
@@ -880,18 +803,19 @@ static void readme_lists_every_rule(void **state)
 
 	(void)state;
 	readme = read_file(getenv("VHCA_README"));
-	for (size_t i = 0; i < N(rules); i++) {
+	for (size_t i = 0; i < VHCA_N_RULES; i++) {
+		const struct broken_rule *rule = &broken_rules[i];
 		char *row;
 
-		snprintf(due, sizeof(due), "\n| `%s` | %s | %s | %s | ", rules[i].name,
-			classes[rules[i].class], rules[i].sentence, rules[i].source);
+		snprintf(due, sizeof(due), "\n| `%s` | %s | %s | %s | ", rule->name,
+			classes[rule->class], rule->sentence, rule->source);
 		row = strstr(readme, due);
 		if (!row)
 			fail_msg("the README has no row \"%s\"", due + 1);
 		end = strchr(row + 1, '\n');
 		*end = 0;
-		if (rules[i].class != VHCA_INVISIBLE)
-			expect_test(rules[i].name, row + strlen(due));
+		if (rule->class != VHCA_INVISIBLE)
+			expect_test(rule->name, row + strlen(due));
 		*end = '\n';
 		n_rows++;
 	}
