@@ -34,10 +34,10 @@ static const struct command command = {
 	.usage = "[options]",
 	.summary =
 		"Shows what running processes that use Verbena are doing: their workers (busy share, messages, bursts,\n"
-		"cycles per message), queues, pools and ports, and what was dropped. It asks the processes of this user,\n"
+		"cycles per message), queues, pools, ports and channels, and what was dropped. It asks the processes of this user,\n"
 		"or as root of all, by their telemetry sockets; they need no option for it, and it costs their workers\n"
 		"nothing. Without a terminal it prints a line for each worker and interval.",
-	.more = "keys: 1-4 view, up/down pick, enter this process alone, s sort, r reverse, p pause, + - interval, ? help, q quit\n"
+	.more = "keys: 1-5 view, up/down pick, enter this process alone, s sort, r reverse, p pause, + - interval, ? help, q quit\n"
 		"\n"
 		"examples:\n"
 		"  verbena top                            all there are, live\n"

@@ -14,7 +14,8 @@ enum kind {
 	KIND_SRQ,
 	KIND_POOL,
 	KIND_PORT,
-	KIND_CHANNELS,
+	KIND_CHANNELS, /* groups of them */
+	KIND_CHANNEL,
 	KIND_CONTROL,
 	N_KINDS
 };

@@ -8,12 +8,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MAX_ANSWER = 1 << 20, MAX_PAGES = 4096 };
+/* Of thousands of channels a screen shows the first ones, and whoever they are of has others to do. */
+enum { MAX_ANSWER = 1 << 20, MAX_PAGES = 4096, CHANNEL_PAGES = 2 };
 #define PATIENCE_US 300000
 #define RETRY_NS    2000000000u
 
 static const char *const kind_names[] = {
-	"worker", "queue", "srq", "pool", "port", "channels", "control"};
+	"worker", "queue", "srq", "pool", "port", "channels", "channel", "control"};
 static_assert(ARRAY_SIZE(kind_names) == N_KINDS, "each kind has its name");
 
 /* ---- talking ---- */
@@ -66,7 +67,7 @@ static json_t *ask(int fd, const char *request)
 }
 
 /* All objects of a kind, which may take several answers. */
-static json_t *ask_all(int fd, const char *kind)
+static json_t *ask_all(int fd, const char *kind, int most)
 {
 	json_t *all = json_array(), *answer = NULL, *next;
 	char command[64], request[96];
@@ -77,7 +78,7 @@ static json_t *ask_all(int fd, const char *kind)
 	while ((answer = ask(fd, request)) && ++pages < MAX_PAGES) {
 		json_array_extend(all, json_object_get(answer, command));
 		next = json_object_get(answer, "next");
-		if (!next)
+		if (!next || pages == most)
 			break;
 		snprintf(request, sizeof(request), "%s,%lld", command,
 			(long long)json_integer_value(next));
@@ -254,7 +255,8 @@ static void ask_process(struct process *process)
 	if (process->foreign || !is_reachable(process))
 		return;
 	for (int i = 0; i < N_KINDS; i++) {
-		said[i] = ask_all(process->fd, kind_names[i]);
+		said[i] = ask_all(
+			process->fd, kind_names[i], i == KIND_CHANNEL ? CHANNEL_PAGES : MAX_PAGES);
 		if (said[i])
 			continue;
 		fall_silent(process, errno == EAGAIN);

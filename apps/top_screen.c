@@ -15,7 +15,7 @@
 
 #define NS_PER_MS 1000000
 
-enum { MAX_FRAME = 1 << 16, FIRST_ROW = 4 };
+enum { MAX_FRAME = 1 << 16, FIRST_ROW = 4, TABLE_WIDTH = 81, WIDE = TABLE_WIDTH + 19 };
 
 /* Keys that are more than one byte. */
 enum { KEY_NONE, KEY_UP = 256, KEY_DOWN, KEY_PAGE_UP, KEY_PAGE_DOWN, KEY_ESCAPE };
@@ -247,6 +247,27 @@ static void put_right(const char *text, int width)
 	put(text);
 }
 
+/* What an object has failed of, "" where it has not; what cannot be seen is shown so. */
+static const char *error_of(const struct row *row, char text[256])
+{
+	const char *error = json_string_value(json_object_get(row->now, "error"));
+
+	snprintf(text, 256, "%s", error ? error : "");
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
+			*c = '?';
+	return text;
+}
+
+/* On a wide terminal: whose the line is, and what it has failed of. */
+static void put_beside(const struct row *row)
+{
+	char error[256];
+
+	fill_to(TABLE_WIDTH);
+	put_format(" %-16.16s %s", row->process->name, error_of(row, error));
+}
+
 static void put_row(const struct state *state, const struct row *row, bool selected)
 {
 	const struct view *view = state->table.view;
@@ -267,6 +288,8 @@ static void put_row(const struct state *state, const struct row *row, bool selec
 		cell_text(row, column, i, text);
 		put_right(text, column->width);
 	}
+	if (terminal.columns >= WIDE)
+		put_beside(row);
 	fill_to(terminal.columns);
 	style("0");
 	end_line();
@@ -287,6 +310,10 @@ static void put_head(const struct state *state)
 			(int)i == sort ? arrow : "");
 		put_right(text, view->columns[i].width);
 	}
+	if (terminal.columns >= WIDE) {
+		fill_to(TABLE_WIDTH);
+		put(" PROGRAM");
+	}
 	style("0");
 	end_line();
 }
@@ -306,8 +333,9 @@ static void put_totals(const struct state *state)
 		messages += isnan(value[4]) ? 0 : value[4];
 		bytes += isnan(value[5]) ? 0 : value[5];
 	}
-	put_format("%.1f of %zu busy  %s msg/s  %s B/s", busy, table.n, number_text(messages, a),
-		number_text(bytes, b));
+	put_format("%.1f/%zu busy  %s msg/s", busy, table.n, number_text(messages, a));
+	if (terminal.columns >= WIDE)
+		put_format("  %s B/s", number_text(bytes, b));
 	table_free(&table);
 }
 
@@ -390,7 +418,7 @@ static void put_foot(const struct state *state)
 		end_line();
 	put_drops(state);
 	end_line();
-	put_key("1-4", "view");
+	put_key("1-5", "view");
 	put_key("s", "sort");
 	put_key("r", "reverse");
 	put_key("p", "pause");
@@ -402,7 +430,7 @@ static void put_foot(const struct state *state)
 }
 
 static const char *const help_lines[] = {
-	"1 2 3 4, tab   workers, queues, pools, ports",
+	"1 to 5, tab    workers, queues, pools, ports, channels (the first some hundred)",
 	"up, down       pick a line; j and k, page up and page down do, too",
 	"enter          follow the process of that line alone; again: all of them",
 	"s, S           sort by the next column, by the one before; v and ^ mark it",
@@ -416,7 +444,7 @@ static const char *const help_lines[] = {
 	"was; BURST/S such turns a second, /BURST messages in one of them, CYC/MSG busy",
 	"cycles a message. /BELL is messages a doorbell, FLIGHT sends not completed yet,",
 	"DROPS receives without a buf and what was outstanding when a queue failed. A",
-	"red line has failed, or is down.",
+	"red line has failed, or is down; picked, it says of what.",
 	NULL,
 };
 
@@ -462,13 +490,16 @@ static bool put_kept(const struct state *state)
 /* Whose the picked line is, or what is worse. */
 static void put_picked(const struct state *state)
 {
-	const struct process *process;
+	const struct row *row = &state->table.rows[state->selected];
+	char error[256];
 
 	if (!put_kept(state) && state->selected < state->table.n) {
-		process = state->table.rows[state->selected].process;
-		style("2");
-		put_format(
-			" %s, process %d, prefix %s", process->name, process->pid, process->prefix);
+		style(row->alarming ? "31" : "2");
+		if (*error_of(row, error))
+			put_format(" %s", error);
+		else
+			put_format(" %s, process %d, prefix %s", row->process->name,
+				row->process->pid, row->process->prefix);
 		style("0");
 	}
 	end_line();

@@ -222,12 +222,30 @@ static const struct column port_columns[] = {
 	{"DOWNS", "went_down", 6, SHOWN_COUNT, port_downs, NULL},
 };
 
+/* ---- channels ---- */
+
+static double channel_credits(const struct row *row)
+{
+	return number(row->now, "tx_credits");
+}
+
+static const struct column channel_columns[] = {
+	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
+	{"W", "worker", 3, SHOWN_COUNT, queue_worker, NULL},
+	{"PEER", "peer", 22, SHOWN_TEXT, NULL, "peer"},
+	{"STATE", "state", 11, SHOWN_TEXT, NULL, "state"},
+	{"TX/S", "tx_rate", 9, SHOWN_NUMBER, queue_tx, NULL},
+	{"RX/S", "rx_rate", 9, SHOWN_NUMBER, queue_rx, NULL},
+	{"CREDIT", "tx_credits", 7, SHOWN_COUNT, channel_credits, NULL},
+};
+
 /* The columns that sort at first: what is of most interest on top. */
 const struct view views[] = {
 	{"workers", KIND_WORKER, "WORKER", 8, worker_columns, ARRAY_SIZE(worker_columns), 4},
 	{"queues", KIND_QUEUE, "QUEUE", 16, queue_columns, ARRAY_SIZE(queue_columns), 5},
 	{"pools", KIND_POOL, "POOL", 20, pool_columns, ARRAY_SIZE(pool_columns), 5},
 	{"ports", KIND_PORT, "PORT", 20, port_columns, ARRAY_SIZE(port_columns), 5},
+	{"channels", KIND_CHANNEL, "CHANNEL", 11, channel_columns, ARRAY_SIZE(channel_columns), 4},
 };
 const size_t n_views = ARRAY_SIZE(views);
 static_assert(ARRAY_SIZE(worker_columns) <= MAX_COLUMNS && ARRAY_SIZE(queue_columns) <= MAX_COLUMNS,

@@ -116,7 +116,7 @@ class Top(LookTest):
         result = json.loads(done.stdout)
         self.assertEqual(list(result), ["tool", "version", "processes"])
         [it] = result["processes"]
-        self.assertEqual(list(it), "pid name prefix seconds answers workers queues pools ports drops control".split())
+        self.assertEqual(list(it), "pid name prefix seconds answers workers queues pools ports channels drops control".split())
         self.assertEqual((it["pid"], it["name"], it["prefix"], it["answers"]), (process.pid, "subject", "verbena", True))
         [worker] = it["workers"]
         self.assertTrue(0 <= worker["busy_share"] <= 1 and worker["msg_rate"] > 0, worker)
@@ -208,6 +208,22 @@ class Top(LookTest):
         screen.wait("one process", lambda lines: lines[0].rstrip().endswith("1 process"))
         screen.press("q")
         screen.end(0)
+
+    def test_what_failed(self):
+        """Channels one by one; of a red line, picked, its error; on a wide terminal beside it, with its program."""
+        self.start("more")
+        screen = Screen(self, "--interval", "200ms")
+        screen.press("5")
+        frame = screen.wait("channels", lambda lines: lines[3].startswith("CHANNEL") and any(" open " in line for line in lines))
+        self.assertTrue(all(len(line) <= 80 for line in frame), frame)
+        screen.wait("one that failed", lambda lines: any(re.search(r"127\.0\.0\.1:1 +failed", line) for line in lines))
+        wide = Screen(self, "--interval", "200ms", rows=50, columns=200)
+        wide.press("2")
+        wide.wait("the error", lambda lines: lines[3].endswith("PROGRAM") and any("subject          queue mlx5_0/" in line for line in lines))
+        screen.press("2n")
+        for _ in range(2):  # behind the two that work
+            screen.press("j")
+        screen.wait("the picked one's error", lambda lines: lines[2].startswith(" queue mlx5_0/66 failed"))
 
     def test_sizes(self):
         """Any size will do, and a change of it is seen at once."""
