@@ -25,12 +25,14 @@ static int ask_port(uint64_t id)
 	return fd;
 }
 
-/* The reply and the descriptor that came with it, or -1. */
+/* The reply and the descriptor that came with it, or -1; the life word's is kept. */
+static int last_life = -1;
+
 static ssize_t reply_of(int socket, struct shm_reply *reply, int *fd)
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
 	} control;
 	struct iovec iov = {.iov_base = reply, .iov_len = sizeof(*reply)};
 	struct msghdr message = {.msg_iov = &iov,
@@ -40,8 +42,13 @@ static ssize_t reply_of(int socket, struct shm_reply *reply, int *fd)
 	ssize_t n = recvmsg(socket, &message, 0);
 
 	*fd = -1;
-	if (n > 0 && CMSG_FIRSTHDR(&message))
+	if (n > 0 && CMSG_FIRSTHDR(&message)) {
+		if (last_life >= 0)
+			close(last_life);
+		assert_int_equal(CMSG_FIRSTHDR(&message)->cmsg_len, CMSG_LEN(2 * sizeof(int)));
 		memcpy(fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(*fd));
+		memcpy(&last_life, CMSG_DATA(CMSG_FIRSTHDR(&message)) + sizeof(int), sizeof(int));
+	}
 	return n;
 }
 
@@ -94,6 +101,23 @@ static void test_no_requests(void **state)
 	duo_stream(duo.a, duo.b, 100);
 }
 
+/* The life word is the kernel's: who has its descriptor can look at it, and neither write it, nor map
+ * it so, nor take it away. */
+static void nobody_writes(int life)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint32_t word = FUTEX_OWNER_DIED;
+
+	assert_int_equal(pwrite(life, &word, sizeof(word), 0), -1);
+	assert_ptr_equal(mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, life, 0), MAP_FAILED);
+	assert_int_equal(ftruncate(life, 0), -1);
+	assert_int_equal(
+		fallocate(life, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)page), -1);
+	assert_int_equal(pread(life, &word, sizeof(word), 0), sizeof(word));
+	assert_int_not_equal(word, 0);
+	assert_false(word & FUTEX_OWNER_DIED);
+}
+
 static void test_requests(void **state)
 {
 	struct vbn_queue_conf conf = duo_conf(VBN_RC, DUO_OWN);
@@ -128,6 +152,7 @@ static void test_requests(void **state)
 	request.version_max = SHM_VERSION + 7;
 	assert_int_equal(status_of(socket, &request, &fd), SHM_OK);
 	assert_true(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK);
+	nobody_writes(last_life);
 	assert_int_equal(ftruncate(fd, 0), -1);
 	assert_int_equal(status_of(socket, &request, &again), SHM_OK);
 	close(fd);

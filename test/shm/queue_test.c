@@ -4,7 +4,7 @@
  * What is the same with every driver is in unit/message_test.c, which runs on shm, too.
  */
 
-#include "drv/shm/shm.h"
+#include "drv/shm/box.h"
 
 #include "../unit/duo.h"
 
@@ -580,6 +580,88 @@ static void test_lies_about_taken(void **state)
 	}
 }
 
+/* A position of the box that was never sent, one that is not yet, and a length that it does not hold. */
+static void test_lies_in_the_box(void **state)
+{
+	struct vbn_queue_conf conf = plain();
+	struct shm_queue *liar, *victim;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const uint64_t faults = count_of(SHM_FAULTS);
+		uint64_t pos;
+		uint32_t len = 8;
+
+		duo_connect(&conf);
+		liar = shm_queue(duo.a)->talk.turn ? shm_queue(duo.a) : shm_queue(duo.b);
+		victim = liar == shm_queue(duo.a) ? shm_queue(duo.b) : shm_queue(duo.a);
+		pos = victim->rx.pos;
+		if (i == 0)
+			pos -= 8;
+		else if (i == 1)
+			pos += victim->rx.mask + 9;
+		else if (i == 2)
+			len = SHM_BOX_DATA + 1;
+		else
+			pos += 8; /* it may yet come */
+		store_release(&liar->talk.box->word, box_word(1, len, pos));
+		if (i < 3) {
+			duo_expect_failed(&victim->queue, VBN_BAD_RESPONSE, "so it is dropped");
+			assert_int_equal(count_of(SHM_FAULTS), faults + 1);
+		} else {
+			for (int k = 0; k < 100; k++)
+				assert_int_equal(vbn_poll(duo.worker, duo.events, 1), 0);
+			duo_stream(&victim->queue, &liar->queue, 100);
+		}
+		duo_disconnect();
+	}
+}
+
+/* What is never read may be anything: what a head has beside its two words, the ring but for the next
+ * header, the box that is not in use, and what a header says of its burst. */
+static void scribble(struct shm_queue *sq)
+{
+	struct shm_head *head = segment_head(sq->in), *other = segment_head(sq->out);
+	struct shm_box *unused = sq->talk.box == &head->box ? &other->box : &head->box;
+	uint8_t *own = (uint8_t *)head;
+	const uint64_t next = sq->rx.pos;
+
+	memset(unused, 0xa5, sizeof(*unused));
+	memset(sq->talk.box->fetched_along, 0xa5, sizeof(sq->talk.box->fetched_along));
+	memset(own + sizeof(*head), 0xa5, SHM_HEAD - sizeof(*head));
+	memset(own + CACHE_LINE + sizeof(head->open), 0xa5,
+		offsetof(struct shm_head, box) - CACHE_LINE - sizeof(head->open));
+	for (uint64_t pos = next + SHM_WORD; pos != next + sq->rx.mask + 1; pos += SHM_WORD)
+		*ring_word(sq->rx.ring, sq->rx.mask, pos) = 0xa5a5a5a5a5a5a5a5;
+}
+
+static void test_lies_that_nobody_reads(void **state)
+{
+	struct vbn_queue_conf conf = plain();
+
+	(void)state;
+	duo_connect(&conf);
+	for (int i = 0; i < 200; i++) {
+		duo_stream(i % 2 ? duo.b : duo.a, i % 2 ? duo.a : duo.b, (uint64_t)i % 7 + 1);
+		scribble(shm_queue(duo.a));
+		scribble(shm_queue(duo.b));
+	}
+	duo_disconnect();
+	/* lines of a burst: fetched ahead, within the ring */
+	duo_connect(&conf);
+	for (uint64_t lines = 1; lines < 1 << 16; lines *= 3) {
+		struct ring_writer *w = &shm_queue(duo.a)->tx.ring;
+
+		put_raw(RAW(SHM_SEND, 8) | lines << 48, (const uint64_t[]){lines, 0}, 2);
+		w->pos = w->begin = w->pos + record_size(0, 8);
+		duo_wait(duo.b, 1);
+		assert_int_equal(duo.events[0].len, 8);
+		assert_memory_equal(duo.events[0].buf->data, &lines, 8);
+		vbn_buf_free(&duo.events[0].buf, 1);
+	}
+	duo_stream(duo.a, duo.b, 100);
+}
+
 /* ---- nothing is left behind ---- */
 
 static int n_descriptors(void)
@@ -655,6 +737,8 @@ int main(void)
 		test(test_records_that_are_none),
 		test(test_long_lies),
 		test(test_lies_about_taken),
+		test(test_lies_in_the_box),
+		test(test_lies_that_nobody_reads),
 		test(test_nothing_is_left),
 	};
 

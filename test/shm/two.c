@@ -3,6 +3,7 @@
 #include "two.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -113,6 +114,11 @@ void two_say(const struct two_word *word)
 bool two_hear(struct two_word *word)
 {
 	return read(two.from, word, sizeof(*word)) == sizeof(*word);
+}
+
+bool two_may_hear(void)
+{
+	return poll(&(struct pollfd){.fd = two.from, .events = POLLIN}, 1, 0) > 0;
 }
 
 void two_connect_after(bool other_first)

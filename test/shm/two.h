@@ -54,6 +54,8 @@ void two_disconnect(void);
 void two_say(const struct two_word *word);
 /* False: the other has gone. */
 bool two_hear(struct two_word *word);
+/* It has said something, or has gone. */
+bool two_may_hear(void);
 
 /* Ends a process that waits too long. */
 void two_patience(uint64_t since);

@@ -108,6 +108,12 @@ static force_inline bool box_is_next(uint64_t word, uint64_t pos)
 	return (uint32_t)word == (uint32_t)pos;
 }
 
+/* Whether it may be behind something that has not been taken, which is as much as a ring at the most. */
+static force_inline bool box_may_be(uint64_t word, uint64_t pos, uint32_t mask)
+{
+	return (uint32_t)word - (uint32_t)pos <= mask + 1;
+}
+
 /* The message has been copied: the box is this end's. */
 static force_inline void box_taken(struct shm_queue *sq)
 {

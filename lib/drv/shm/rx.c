@@ -416,10 +416,15 @@ static force_inline bool has_more(const struct shm_queue *sq)
 static noinline fast_path int take_lone(
 	struct shm_queue *sq, struct vbn_buf **buf, struct vbn_event *event)
 {
-	const uint64_t word = box_before(sq, sq->rx.pos);
+	const uint64_t word = box_word_now(&sq->talk);
 	struct vbn_event own;
 
-	if (!word || take_box(sq, word, event ? event : &own) != FOUND_MESSAGE)
+	if (!word)
+		return 0;
+	if (unlikely(!box_may_be(word, sq->rx.pos, sq->rx.mask)))
+		vbn__shm_fault(sq, "put into the box what comes behind what was never sent");
+	if (!box_is_next(word, sq->rx.pos) || sq->queue.failed ||
+		take_box(sq, word, event ? event : &own) != FOUND_MESSAGE)
 		return 0;
 	if (buf)
 		*buf = own.buf;
