@@ -2,7 +2,7 @@
 
 #include "port/port.h"
 
-extern const struct driver vbn__driver_mlx5, vbn__driver_verbs, vbn__driver_shm;
+extern const struct driver vbn__driver_mlx5, vbn__driver_verbs, vbn__driver_shm, vbn__driver_tap;
 
 const struct driver *const vbn__drivers[] = {
-	&vbn__driver_mlx5, &vbn__driver_verbs, &vbn__driver_shm, NULL};
+	&vbn__driver_mlx5, &vbn__driver_verbs, &vbn__driver_shm, &vbn__driver_tap, NULL};

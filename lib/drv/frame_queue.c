@@ -1,0 +1,196 @@
+/* frame_queue.c - what queues of raw Ethernet have in common where the kernel is the device */
+
+#include "drv/frame_queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- tables ---- */
+
+int vbn__frame_queue_make(struct frame_queue *fq, const struct vbn_queue_conf *conf)
+{
+	fq->back_mask = conf->tx_depth - 1;
+	fq->back = calloc(conf->tx_depth, sizeof(struct vbn_buf *));
+	return fq->back ? 0 : -ENOMEM;
+}
+
+void vbn__frame_queue_end(struct frame_queue *fq)
+{
+	while (fq->back_tail != fq->back_head)
+		vbn_buf_free(&fq->back[fq->back_tail++ & fq->back_mask], 1);
+}
+
+int vbn__frame_conf_check(const struct vbn_port *port, const struct vbn_queue_conf *conf)
+{
+	const struct {
+		const char *name;
+		bool wanted;
+	} techniques[] = {
+		{"shared_cq = ON", conf->shared_cq == VBN_ON},
+		{"doorbell_burst = OFF", conf->doorbell_burst == VBN_OFF},
+		{"templates", conf->templates == VBN_ON},
+		{"blueflame", conf->blueflame == VBN_ON},
+		{"own_uar", conf->own_uar == VBN_ON},
+		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
+		{"cqe_compression", conf->cqe_compression == VBN_ON},
+		{"cqe_size", conf->cqe_size != 0},
+		{"inline_size", conf->inline_size.value != 0},
+		{"pace_kbit", conf->pace_kbit != 0},
+		{"striding", conf->striding == VBN_ON},
+		{"multi_packet", conf->multi_packet == VBN_ON},
+		{"vlan_strip", conf->vlan_strip == VBN_ON},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
+		if (techniques[i].wanted)
+			return fail(ENOTSUP,
+				"queue cannot be created: port %s is no ConnectX and has no %s: leave it to the library",
+				port->info.name, techniques[i].name);
+	return 0;
+}
+
+/* ---- events ---- */
+
+int vbn__frame_back(struct frame_queue *fq, enum vbn_status status, struct vbn_event *events, int n)
+{
+	int got = 0;
+
+	for (; got < n && fq->back_tail != fq->back_head; got++) {
+		struct vbn_buf *buf = fq->back[fq->back_tail++ & fq->back_mask];
+
+		events[got] = (struct vbn_event){
+			.queue = &fq->queue,
+			.buf = buf,
+			.cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL,
+			.len = (uint32_t)vbn_buf_total(buf),
+			.op = VBN_OP_SEND,
+			.status = (uint8_t)status,
+		};
+		buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
+		fq->n_out--;
+	}
+	return got;
+}
+
+int vbn__frame_poll(struct vbn_queue *queue, struct vbn_event *events, int n,
+	int (*recv)(struct vbn_queue *queue, struct vbn_buf **bufs, int n))
+{
+	struct vbn_buf *bufs[FRAME_BURST];
+	int got = vbn__frame_back(frame_queue(queue), VBN_OK, events, n);
+	const int more = recv(queue, bufs, min(n - got, (int)FRAME_BURST));
+
+	for (int i = 0; i < more; i++)
+		events[got + i] = (struct vbn_event){
+			.queue = queue, .buf = bufs[i], .len = bufs[i]->len, .op = VBN_OP_RECV};
+	return got + max(more, 0);
+}
+
+uint32_t vbn__frame_outstanding(const struct vbn_queue *queue)
+{
+	return frame_queue(queue)->n_out;
+}
+
+/* ---- failure ---- */
+
+static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	struct frame_queue *fq = frame_queue(queue);
+	int got = 0;
+
+	if (!n)
+		return 0;
+	if (!fq->reported) {
+		fq->reported = true;
+		events[got++] = (struct vbn_event){
+			.queue = queue, .op = VBN_OP_FAILED, .status = VBN_DEVICE_ERROR};
+	}
+	return got + vbn__frame_back(fq, VBN_FLUSHED, events + got, n - got);
+}
+
+cold void vbn__frame_fail(struct frame_queue *fq, const char *why)
+{
+	struct vbn_queue *queue = &fq->queue;
+
+	if (queue->failed)
+		return;
+	queue->failed = true;
+	queue->refusal = -EPIPE;
+	fq->ops = vbn__refusing_ops;
+	fq->ops.poll = failed_poll;
+	fq->ops.outstanding = vbn__frame_outstanding;
+	queue->ops = &fq->ops;
+	snprintf(queue->error, sizeof(queue->error), "queue %s/%u failed: %s",
+		queue->port->info.name, queue->number, why);
+}
+
+/* ---- ports ---- */
+
+int vbn__frame_no_gids(const char *name, int number, char (*gids)[80], int n)
+{
+	(void)name, (void)number, (void)gids, (void)n;
+	return 0;
+}
+
+int vbn__frame_nothing_to_list(struct vbn_port_info *infos, int n)
+{
+	(void)infos, (void)n;
+	return 0;
+}
+
+/* The kernel copies, or has its own idea of a zone. */
+int vbn__frame_zone_register(
+	struct vbn_port *port, struct vbn_zone *zone, struct zone_registration *registration)
+{
+	*registration = (struct zone_registration){
+		.region = port, .generation = vbn__zone_generation(zone)};
+	return 0;
+}
+
+void vbn__frame_zone_unregister(struct vbn_port *port, struct zone_registration *registration)
+{
+	(void)port;
+	registration->region = NULL;
+}
+
+void vbn__frame_info(struct vbn_port_info *info, const char *driver, const char *name)
+{
+	*info = (struct vbn_port_info){.node = -1,
+		.port = 1,
+		.up = true,
+		.link = VBN_LINK_ETHERNET,
+		.max_queues = 256,
+		.max_depth = 32768,
+		.max_gather = 1,
+		.max_rx_queues = 1};
+	snprintf(info->name, sizeof(info->name), "%s:%.50s", driver, name);
+	snprintf(info->driver, sizeof(info->driver), "%s", driver);
+	strcpy(info->capabilities, "send packet");
+}
+
+int vbn__frame_port_check(
+	const char *driver, const char *name, int number, const struct vbn_port_conf *conf)
+{
+	if (number != 1)
+		return fail(ENXIO, "port %s:%s:%d does not exist: it has one port", driver, name,
+			number);
+	if (conf->gid_index.set || conf->mtu)
+		return fail(EINVAL,
+			"port %s:%s cannot be opened: it has neither GIDs nor a path MTU; leave gid_index and mtu unset",
+			driver, name);
+	return 0;
+}
+
+uint32_t vbn__frame_number(const struct vbn_port *port)
+{
+	uint32_t number = 0;
+
+	for (const struct vbn_queue *at = port->queues; at;) {
+		if (at->number == number) {
+			number++;
+			at = port->queues;
+		} else {
+			at = at->next;
+		}
+	}
+	return number;
+}

@@ -1,0 +1,32 @@
+/* netdev.h - a network interface of this network namespace, by its name: what the drivers of raw
+ * Ethernet ask the kernel about it
+ *
+ * On the control thread. Each answers 0, or -errno without a sentence.
+ */
+#ifndef VBN_NETDEV_H
+#define VBN_NETDEV_H
+
+#include "base/base.h"
+
+struct netdev {
+	int index;
+	uint32_t mtu;
+	uint8_t mac[6];
+	bool up; /* and running */
+};
+
+int vbn__netdev_look(const char *name, struct netdev *dev);
+int vbn__netdev_set_mtu(const char *name, uint32_t mtu);
+int vbn__netdev_set_up(const char *name);
+/* Queues that it receives by; 1 where it does not say. */
+uint32_t vbn__netdev_rx_queues(const char *name);
+
+/* The kernel's counts, as it names them: what it has sent on the interface and received from it. */
+struct netdev_counts {
+	uint64_t rx_packets, rx_errors, rx_dropped;
+	uint64_t tx_packets, tx_errors, tx_dropped;
+};
+
+int vbn__netdev_counts(const char *name, struct netdev_counts *counts);
+
+#endif
