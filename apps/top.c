@@ -95,14 +95,31 @@ static void print_trouble(const struct process *process, const char *clock)
 			process->pid, kept, waiting);
 }
 
-static void print_lines(const struct processes *all, int64_t turn)
+static void clock_text(char clock[16])
 {
 	time_t now = time(NULL);
-	struct table table;
 	struct tm local;
+
+	strftime(clock, 16, "%H:%M:%S", localtime_r(&now, &local));
+}
+
+static void print_ended(const struct processes *all)
+{
 	char clock[16];
 
-	strftime(clock, sizeof(clock), "%H:%M:%S", localtime_r(&now, &local));
+	clock_text(clock);
+	for (int i = 0; i < all->n_ended; i++)
+		printf("# %s %d has ended\n", clock, all->ended[i]);
+	if (fflush(stdout))
+		output_check(errno); /* while errno is its */
+}
+
+static void print_lines(const struct processes *all, int64_t turn)
+{
+	struct table table;
+	char clock[16];
+
+	clock_text(clock);
 	table_build(&table, &views[0], all, 0);
 	table_sort(&table, -1, true);
 	if (turn % 20 == 0 || turn == 0)
@@ -112,7 +129,8 @@ static void print_lines(const struct processes *all, int64_t turn)
 	for (const struct process *process = all->first; process; process = process->next)
 		print_trouble(process, clock);
 	table_free(&table);
-	fflush(stdout);
+	if (fflush(stdout))
+		output_check(errno);
 }
 
 /* A signal ends it early. */
@@ -129,12 +147,13 @@ static void wait_ns(int64_t ns)
 
 static int nobody(const struct top_options *conf, const struct processes *all)
 {
+	char why[160];
+
 	if (all->any_lost)
 		return say("the processes that were followed have ended: start again when there are others"),
 		       STATUS_NO_PEER;
 	if (conf->pid)
-		say("process %lld does not answer: it uses no Verbena, has another --prefix, or is another user's",
-			(long long)conf->pid);
+		say("%s", absence((pid_t)conf->pid, why));
 	else
 		say("no process is there to be shown: none of this user's uses Verbena%s%s; start one, or run this as root",
 			conf->prefix ? " with the prefix " : "", conf->prefix ? conf->prefix : "");
@@ -149,6 +168,8 @@ static int follow(const struct top_options *conf, struct processes *all, bool li
 		processes_ask(all);
 		if (stop_signal())
 			return STATUS_DONE; /* it has cut an answer off, too */
+		if (lines)
+			print_ended(all);
 		if (!all->n)
 			return turn && !conf->count && all->any_lost ? STATUS_DONE
 								     : nobody(conf, all);

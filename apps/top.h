@@ -48,9 +48,11 @@ struct process {
 
 struct processes {
 	struct process *first;
-	int n;         /* Verbena's that are followed */
-	int n_foreign; /* others that were met */
-	bool any_lost; /* one that was followed has ended */
+	int n;           /* Verbena's that are followed */
+	int n_foreign;   /* others that were met */
+	bool any_lost;   /* one that was followed has ended */
+	pid_t ended[16]; /* of these those that the last look missed */
+	int n_ended;
 };
 
 /* ---- top_ask.c ---- */
@@ -61,6 +63,9 @@ void processes_find(struct processes *all, const char *prefix, pid_t pid);
 /* Asks each for everything; drops those that are gone. */
 void processes_ask(struct processes *all);
 void processes_free(struct processes *all);
+
+/* Why there is nothing of a process that was asked for. */
+const char *absence(pid_t pid, char text[160]);
 
 /* ---- top_table.c ---- */
 

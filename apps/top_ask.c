@@ -274,8 +274,16 @@ static void ask_process(struct process *process)
 	process_remember(process);
 }
 
+static void note_ended(struct processes *all, const struct process *process)
+{
+	all->any_lost = true;
+	if (all->n_ended < (int)ARRAY_SIZE(all->ended))
+		all->ended[all->n_ended++] = process->pid;
+}
+
 void processes_ask(struct processes *all)
 {
+	all->n_ended = 0;
 	for (struct process **at = &all->first, *process; (process = *at);) {
 		ask_process(process);
 		if (!process->gone) {
@@ -285,7 +293,8 @@ void processes_ask(struct processes *all)
 		*at = process->next;
 		all->n -= !process->foreign;
 		all->n_foreign -= process->foreign;
-		all->any_lost |= !process->foreign;
+		if (!process->foreign)
+			note_ended(all, process);
 		forget(process);
 	}
 }
@@ -298,4 +307,41 @@ void processes_free(struct processes *all)
 		all->first = process->next;
 		forget(process);
 	}
+}
+
+/* ---- who is not there ---- */
+
+/* Whether an argument is what turns the socket off. */
+static bool has_telemetry_off(pid_t pid)
+{
+	char path[32], *argument = NULL;
+	size_t size = 0;
+	bool off = false;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	file = fopen(path, "re");
+	while (file && !off && getdelim(&argument, &size, '\0', file) >= 0)
+		off = !strcmp(argument, "--vbn-telemetry=off");
+	free(argument);
+	if (file)
+		fclose(file);
+	return off;
+}
+
+const char *absence(pid_t pid, char text[160])
+{
+	const char *why =
+		"does not answer: it uses no Verbena, has another --prefix, or is another user's";
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d", pid);
+	if (access(path, F_OK))
+		why = "is not there: it has ended, or is in another container; verbena top shows "
+		      "those there are";
+	else if (has_telemetry_off(pid))
+		why = "does not answer: it was started with --vbn-telemetry=off; start it without "
+		      "that";
+	snprintf(text, 160, "process %d %s", pid, why);
+	return text;
 }

@@ -25,6 +25,7 @@ enum { KEY_NONE, KEY_UP = 256, KEY_DOWN, KEY_PAGE_UP, KEY_PAGE_DOWN, KEY_ESCAPE 
 static struct {
 	struct termios before;
 	bool utf8, color;
+	bool ours; /* set up for the screen */
 	int rows, columns;
 } terminal;
 
@@ -43,12 +44,20 @@ static void on_resize(int signal)
 	(void)signal;
 }
 
+/* Also where the terminal is not the one that controls this process: then nobody takes it away. */
+static bool in_foreground(void)
+{
+	pid_t group = tcgetpgrp(STDIN_FILENO);
+
+	return group < 0 || group == getpgrp();
+}
+
 bool screen_possible(void)
 {
 	const char *term = getenv("TERM");
 
 	return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term && *term &&
-		strcmp(term, "dumb");
+		strcmp(term, "dumb") && in_foreground();
 }
 
 static void put_out(const char *text, size_t len)
@@ -80,21 +89,26 @@ static int enter(void)
 	raw.c_cc[VTIME] = 0;
 	tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	put_string("\033[?1049h\033[?25l\033[2J");
+	terminal.ours = true;
 	return 0;
 }
 
+/* A terminal that another job has by now is as that one wants it. */
 static void leave(void)
 {
+	if (!terminal.ours || !in_foreground())
+		return;
 	put_string("\033[0m\033[?25h\033[?1049l");
 	tcsetattr(STDIN_FILENO, TCSANOW, &terminal.before);
+	terminal.ours = false;
 }
 
 static void suspend(void)
 {
 	suspended = 0;
 	leave();
+	terminal.ours = false;
 	raise(SIGSTOP);
-	enter();
 }
 
 static void find_size(void)
@@ -458,8 +472,13 @@ static void put_help(void)
 
 static void put_nobody(const struct state *state)
 {
+	char why[160];
+
 	end_line();
-	put("  waiting for a process that uses Verbena: none of yours listens");
+	if (state->conf->pid)
+		put_format("  waiting: %s", absence(state->conf->pid, why));
+	else
+		put("  waiting for a process that uses Verbena: none of yours listens");
 	if (state->conf->prefix)
 		put_format(" with the prefix %s", state->conf->prefix);
 	end_line();
@@ -735,8 +754,8 @@ static bool read_keys(struct state *state)
 	ssize_t n = read(STDIN_FILENO, typed, sizeof(typed));
 	const char *at = typed;
 
-	if (n <= 0)
-		return n < 0 && (errno == EINTR || errno == EAGAIN);
+	if (n <= 0) /* EIO: by now another job has the keys */
+		return n < 0 && (errno == EINTR || errno == EAGAIN || !in_foreground());
 	while (at < typed + n)
 		on_key(state, next_key(&at, typed + n));
 	return true;
@@ -758,11 +777,25 @@ static void wait_for_key_or_time(struct state *state)
 		state->done = true;
 }
 
+/* In the background there is nothing to draw on, and no key to read. False: not now. */
+static bool have_terminal(struct state *state)
+{
+	if (suspended)
+		suspend();
+	if (!in_foreground())
+		terminal.ours = false;
+	else if (terminal.ours || !enter())
+		return true;
+	nanosleep(&(struct timespec){.tv_nsec = 200 * NS_PER_MS}, NULL);
+	state->done = stop_signal();
+	return false;
+}
+
 static void loop(struct state *state)
 {
 	while (!state->done) {
-		if (suspended)
-			suspend();
+		if (!have_terminal(state))
+			continue;
 		if (!state->paused && now_ns() >= state->next_ns)
 			sample(state);
 		build(state);
@@ -779,6 +812,10 @@ static void take_signals(void)
 	sigaction(SIGTSTP, &action, NULL);
 	action.sa_handler = on_resize;
 	sigaction(SIGWINCH, &action, NULL);
+	/* They would stop a call that SIGTERM then only begins again. */
+	action.sa_handler = SIG_IGN;
+	sigaction(SIGTTOU, &action, NULL);
+	sigaction(SIGTTIN, &action, NULL);
 	stop_signals_take();
 }
 

@@ -146,6 +146,61 @@ class Top(LookTest):
             top.communicate(timeout=PATIENCE)
             self.assertEqual(top.returncode, status)
 
+    def test_says_who_has_ended(self):
+        """A line tells of a process that is gone: it vanished without a word."""
+        stays, goes = self.start("alone"), self.start("alone", "--vbn-file-prefix=other")
+        top = subprocess.Popen([VERBENA, "top", "--interval", "100ms"], stdout=subprocess.PIPE, text=True, env=self.env,
+                               stdin=subprocess.DEVNULL)
+        self.addCleanup(self.end, top)
+        lines = iter(top.stdout.readline, "")
+        next(line for line in lines if f" {goes.pid} " in line)
+        self.finish(goes)
+        told = next(line for line in lines if "ended" in line)
+        self.assertRegex(told, rf"^# \d\d:\d\d:\d\d {goes.pid} has ended$")
+        self.assertTrue(next(line for line in lines if f" {stays.pid} " in line))
+        top.send_signal(signal.SIGTERM)
+
+    def test_absent(self):
+        """Why a process that was asked for says nothing."""
+        off = self.start("alone", "--vbn-telemetry=off")
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        for pid, word in ((off.pid, "--vbn-telemetry=off"), (gone.pid, "is not there"), (os.getpid(), "uses no Verbena")):
+            done = self.run_top("--pid", str(pid))
+            self.assertEqual(done.returncode, 4, done)
+            self.assertIn(word, done.stderr)
+
+    def test_full(self):
+        """What cannot be written is told by the cause that it has: it was Input/output error."""
+        self.start("alone")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([VERBENA, "top", "--count", "1", "--interval", "100ms"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=PATIENCE, env=self.env, stdin=subprocess.DEVNULL, check=False)
+        self.assertEqual(done.returncode, 3, done)
+        self.assertIn("No space left on device", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_background(self):
+        """In the background it prints lines, and SIGTERM ends it: it was stopped for good where it set up the terminal."""
+        self.start("alone")
+        pid, master = pty.fork()
+        if not pid:  # the terminal's session: its child in a group of its own has not the terminal
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+            top = subprocess.Popen([VERBENA, "top", "--interval", "100ms"], process_group=0, env={**self.env, "TERM": "xterm"})
+            signal.sigwait([signal.SIGUSR1])
+            top.terminate()
+            top.send_signal(signal.SIGCONT)
+            os._exit(top.wait() & 255)
+        self.addCleanup(os.close, master)
+        said, end = b"", time.monotonic() + PATIENCE
+        while b"cyc/msg" not in said:
+            self.assertLess(time.monotonic(), end, said)
+            if select.select([master], [], [], 0.1)[0]:
+                said += os.read(master, 4096)
+        os.kill(pid, signal.SIGUSR1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, said)
+        self.assertNotIn(b"\033", said)
+
     def test_signal(self):
         self.start("alone")
         for number in (signal.SIGTERM, signal.SIGINT):
