@@ -67,6 +67,9 @@ void say_as(const char *subcommand);
 int usage_error(const char *fmt, ...) printf_like(1, 2);
 int cannot(const char *fmt, ...) printf_like(1, 2);
 
+/* The last sentence of those, and of the library's errors; "": there was none. */
+const char *last_failure(void);
+
 /* The line that says how a run is going: rewritten in place on a terminal, else a line each. */
 void say_live(const char *fmt, ...) printf_like(1, 2);
 

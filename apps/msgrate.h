@@ -193,7 +193,9 @@ struct other {
 	bool ended_early;
 	bool told; /* what it has counted */
 	bool lost; /* and why: */
-	char why[256];
+	char why[512];
+	bool loss_said;
+	int link;   /* of its port: enum vbn_link */
 	int n_ends; /* of its */
 	/* what it has counted */
 	uint64_t messages, window_ns;
@@ -237,6 +239,7 @@ struct run {
 	int n_unfinished;  /* of them, between processes: written by all sides */
 	struct other *other; /* NULL: both ends are in this process */
 	int n_made;          /* ends whose queue there is; written by all sides */
+	uint64_t zone_bytes; /* of their zones, which take their time; written by all sides */
 	int phase;           /* enum phase; written by the monitor */
 	struct meeting meeting;
 	/* the monitor */
@@ -392,6 +395,8 @@ int other_ready(struct run *run);
 /* Whether it has ended, or is lost. */
 bool other_poll(struct run *run, uint64_t timeout_ns);
 int other_tell_end(struct run *run);
+/* Why it is lost, once; nothing where it is not, or where the user has ended the run. */
+void other_say_loss(struct other *other);
 /* It has said nothing for too long, and is given up. */
 void other_is_silent(struct run *run);
 /* "tally", and after the last look "final". */
@@ -440,7 +445,8 @@ void window_take(const struct run *run, struct window *window);
 
 /* What a run comes to. */
 struct result {
-	bool whole; /* both ends have told what they counted; else what was lost is not known */
+	bool whole;   /* both ends have told what they counted; else what was lost is not known */
+	bool counted; /* the end that counts the messages has; else how many came is not known */
 	double seconds;
 	uint64_t messages, sent, received, lost, corrupt, duplicate, reordered;
 	int failed_queues;

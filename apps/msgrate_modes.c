@@ -93,8 +93,21 @@ static const char *why_device(const struct run *run)
 	return strcmp(run->conf.device, "vhca") ? "as asked" : "an emulated one, as asked";
 }
 
+static bool follows(const struct run *run)
+{
+	return run->other && !run->other->leads;
+}
+
+/* Of an option that was not given here. */
+static const char *why_open(const struct run *run, const char *otherwise)
+{
+	return follows(run) ? "the process that connects decides" : otherwise;
+}
+
 static const char *why_workers(const struct run *run)
 {
+	if (run->n_sides < run->n_cores)
+		return "the process that connects asks for fewer queues than --cores has cores";
 	if (run->conf.cores)
 		return "one for each core of --cores";
 	if (run->conf.one_worker)
@@ -145,12 +158,12 @@ static void note_verify(struct run *run)
 	snprintf(scan, sizeof(scan), "last scan of %lld slots", (long long)conf->tx_depth);
 	if (!conf->verify)
 		mode_add(run, "verify", "off", "off",
-			"not asked for; what is lost is known by counting, no more");
+			why_open(run, "not asked for; what is lost is known by counting, no more"));
 	else if (conf->op == OP_WRITE)
 		mode_add(run, "verify", "on", scan,
 			"nobody receives a write: of each slot the last message is checked, at the end");
 	else
-		mode_add(run, "verify", "on", "each message", "as asked");
+		mode_add(run, "verify", "on", "each message", why_open(run, "as asked"));
 }
 
 static void note_length(struct run *run)
@@ -160,32 +173,37 @@ static void note_length(struct run *run)
 
 	snprintf(text, sizeof(text), "%lld", (long long)conf->iters);
 	if (conf->iters)
-		mode_add(run, "iters", text, text, "as asked, of each queue that sends");
+		mode_add(run, "iters", text, text,
+			why_open(run, "as asked, of each queue that sends"));
 	else
 		note_time(run, "duration", conf->duration,
-			asked(run, "duration") ? "as asked" : "the default");
+			asked(run, "duration") ? "as asked" : why_open(run, "the default"));
 	note_time(run, "warmup", conf->warmup,
 		asked(run, "warmup")  ? "as asked"
 			: conf->iters ? "none with --iters, of which all count"
-				      : "the default");
+				      : why_open(run, "the default"));
 	snprintf(text, sizeof(text), "%lld msg/s at most", (long long)conf->rate);
 	mode_add(run, "rate", conf->rate ? text : "unlimited", conf->rate ? text : "unlimited",
-		conf->rate ? "as asked, in all" : "not asked for");
+		why_open(run, conf->rate ? "as asked, in all" : "not asked for"));
 }
 
 static void note_workers(struct run *run)
 {
 	const struct msgrate_options *conf = &run->conf;
-	char workers[32], cores[64];
+	char asked_for[32] = "auto", workers[32], cores[64];
 
 	snprintf(workers, sizeof(workers), "%d", run->n_sides);
-	mode_add(run, "workers", conf->cores || conf->one_worker ? workers : "auto", workers,
-		why_workers(run));
-	note_flag(run, "one_worker", conf->one_worker, conf->one_worker || run->n_sides == 1,
-		why_workers(run));
+	if (conf->cores || conf->one_worker)
+		snprintf(asked_for, sizeof(asked_for), "%d",
+			conf->cores ? run->n_cores : run->n_sides);
+	mode_add(run, "workers", asked_for, workers, why_workers(run));
+	note_flag(run, "one_worker", conf->one_worker, !run->other && run->n_sides == 1,
+		run->other ? "the two ends are in two processes" : why_workers(run));
 	cores_text(run, cores, sizeof(cores));
 	mode_add(run, "cores", conf->cores ? conf->cores : "auto", cores,
-		conf->cores ? "as asked" : "of those allowed, near the device");
+		run->n_sides < run->n_cores ? why_workers(run)
+			: conf->cores       ? "as asked"
+					    : "of those allowed, near the device");
 }
 
 void note_options(struct run *run)
@@ -196,11 +214,13 @@ void note_options(struct run *run)
 	mode_add(run, "device", run->requested_device, device_text(run, device), why_device(run));
 	note_workers(run);
 	note_number(run, "queues", asked(run, "queues") ? conf->queues : 0, conf->queues,
-		asked(run, "queues") ? "as asked, of a worker to its peer" : "the default");
+		asked(run, "queues") ? "as asked, of a worker to its peer"
+				     : why_open(run, "the default"));
 	note_flag(run, "bidirectional", conf->bidirectional && !conf->latency, conf->bidirectional,
-		conf->latency                 ? "an answer is a message as what it answers"
-			: conf->bidirectional ? "as asked: each queue sends and receives"
-					      : "not asked for: one end of each queue sends");
+		conf->latency ? "an answer is a message as what it answers"
+			: conf->bidirectional
+			? why_open(run, "as asked: each queue sends and receives")
+			: why_open(run, "not asked for: one end of each queue sends"));
 	note_verify(run);
 	note_length(run);
 	note_port(run);

@@ -7,6 +7,7 @@
 /* A process that has not said in this time that it sends no more never will: it is stopped, or its
  * host is. */
 #define SILENCE (20 * SECOND)
+#define SOON    (2 * SECOND) /* when it is told that the other process does not answer */
 
 /* Sleeps until the moment, or until the run is over: true then. */
 static bool sleep_until(struct run *run, uint64_t ns)
@@ -63,19 +64,28 @@ static uint64_t others_time(const struct run *run, uint64_t now)
  * that is told to end by the other, or by a signal, tells it, too. */
 static void agree_on_end(struct run *run)
 {
-	uint64_t until = now_ns() + SECOND;
+	uint64_t until = now_ns() + SECOND, since;
+	bool told = run->conf.iters; /* it may have more to send */
 
 	while (!sides_quiet(run) && now_ns() < until)
 		if (sleep_until(run, now_ns() + SECOND / 1000))
 			break;
 	if (other_tell_end(run))
 		return;
-	until = now_ns() + others_time(run, now_ns());
-	while (!other_poll(run, SECOND / 50))
+	since = now_ns();
+	until = since + others_time(run, since);
+	while (!other_poll(run, SECOND / 50)) {
 		if (now_ns() > until) {
 			other_is_silent(run);
 			return;
 		}
+		if (told || now_ns() - since < SOON)
+			continue;
+		told = true;
+		say("the other process does not answer: it is stopped, or its host is; it has %lld s to "
+		    "go on",
+			(SILENCE - SOON) / SECOND);
+	}
 }
 
 /* The time is over: nothing new is sent, and what is on its way may take as long as it comes. */
@@ -86,6 +96,8 @@ static void wind_down(struct run *run)
 	store_once(&run->phase, PHASE_END);
 	if (run->other)
 		agree_on_end(run);
+	if (run->other)
+		other_say_loss(run->other); /* before what follows from it */
 	left = on_the_way(run);
 	last = now = now_ns();
 	while (left && now - last < SECOND && !(run->other && run->other->lost)) {
@@ -151,7 +163,7 @@ static uint64_t tick(const struct run *run)
 
 static void watch(struct run *run)
 {
-	uint64_t begin = now_ns() + (uint64_t)run->conf.warmup, next = begin;
+	uint64_t begin = now_ns() + (uint64_t)run->conf.warmup, next = begin, due = begin + SECOND;
 	bool follows = run->other && !run->other->leads;
 	uint64_t end = run->conf.iters
 		? UINT64_MAX
@@ -169,8 +181,9 @@ static void watch(struct run *run)
 		if (sleep_or_over(run, next))
 			return;
 		samples_take(run);
-		if (next - before.ns < SECOND && next != end)
+		if (next < due && next != end)
 			continue;
+		due = next + SECOND;
 		progress_take(run, &now);
 		if (now.ns - before.ns > SECOND / 2)
 			progress_print(run, &start, &before, &now);
@@ -201,8 +214,9 @@ static int await_stage(struct run *run, enum stage stage)
 	int err;
 
 	while ((err = meet(run, stage, SECOND)) == -ETIMEDOUT)
-		say_live("setting up: %d of %s", load_once(&run->n_made),
-			plural((uint64_t)run->n_ends, "queue", queues));
+		say_live("setting up: %d of %s, %.1f MiB of memory", load_once(&run->n_made),
+			plural((uint64_t)run->n_ends, "queue", queues),
+			(double)load_once(&run->zone_bytes) / (1 << 20));
 	say_live(NULL);
 	return err;
 }

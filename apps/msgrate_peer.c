@@ -21,6 +21,7 @@
 #define SERVICE     "msgrate"
 #define SLICE       (SECOND / 10)
 #define WAIT        (30 * SECOND) /* for what the other one has to do meanwhile */
+#define SOON        (2 * SECOND)  /* when it is told that it waits */
 #define MAX_MESSAGE (16u << 20)
 #define MAX_ENDS    65536
 
@@ -33,6 +34,14 @@ static int lose(struct other *other, const char *why)
 		snprintf(other->why, sizeof(other->why), "%s", why);
 	store_once(&other->lost, true);
 	return -ECONNRESET;
+}
+
+void other_say_loss(struct other *other)
+{
+	if (!load_once(&other->lost) || other->loss_said || stop_signal())
+		return;
+	other->loss_said = true;
+	say("%s", other->why);
 }
 
 static int lose_session(struct other *other, int err)
@@ -92,19 +101,32 @@ static bool says(const json_t *message, const char *say)
 	return text && !strcmp(text, say);
 }
 
+static void say_waits(const struct other *other)
+{
+	say("%s does not answer yet: it serves another process, which goes first, or is stopped; "
+	    "waiting %lld s for it",
+		vbn_session_peer(other->session), (WAIT - SOON) / SECOND);
+}
+
 /* The message that says this; the run is left where a signal has come. */
 static int await(struct other *other, const char *say, json_t **message)
 {
-	uint64_t until = now_ns() + WAIT;
+	const uint64_t since = now_ns();
+	bool told = !other->leads;
 	int err;
 
 	*message = NULL;
-	while ((err = hear(other, SLICE, message)) == -ETIMEDOUT)
-		if (stop_signal() || now_ns() > until)
+	while ((err = hear(other, SLICE, message)) == -ETIMEDOUT) {
+		if (stop_signal() || now_ns() - since > WAIT)
 			return lose(other,
 				stop_signal()
 					? "stopped"
 					: "the other process does not answer in time: see whether it is stopped, or its host");
+		if (told || now_ns() - since < SOON || strcmp(say, "accept"))
+			continue;
+		told = true;
+		say_waits(other);
+	}
 	if (!err && !says(*message, say))
 		err = lose_nonsense(other, say);
 	return err;
@@ -138,13 +160,22 @@ static const struct parameter parameters[] = {
 	NUMBER(rate, 0, 1000000000000),
 };
 
+/* One that does not tell its port's kind has one like this. */
+static void take_link(struct run *run, const json_t *message)
+{
+	const json_t *link = json_object_get(message, "link");
+
+	run->other->link = link ? (int)json_integer_value(link) : (int)run->port_info.link;
+}
+
 int other_offer(struct run *run)
 {
 	json_t *answer,
-		*message = json_pack("{s:s, s:i, s:b, s:b, s:b, s:b, s:b}", "say", "run", "ends",
-			run->n_ends, "bidirectional", run->conf.bidirectional, "verify",
-			run->conf.verify, "latency", run->conf.latency, "aside", run->conf.aside,
-			"allow_loss", run->conf.allow_loss);
+		*message = json_pack("{s:s, s:i, s:i, s:b, s:b, s:b, s:b, s:b}", "say", "run",
+			"ends", run->n_ends, "link", run->port_info.link, "bidirectional",
+			run->conf.bidirectional, "verify", run->conf.verify, "latency",
+			run->conf.latency, "aside", run->conf.aside, "allow_loss",
+			run->conf.allow_loss);
 	int err;
 
 	for (size_t i = 0; i < ARRAY_SIZE(parameters); i++)
@@ -154,9 +185,11 @@ int other_offer(struct run *run)
 	err = tell(run->other, message);
 	if (!err)
 		err = await(run->other, "accept", &answer);
-	if (!err)
-		json_decref(answer);
-	return err;
+	if (err)
+		return err;
+	take_link(run, answer);
+	json_decref(answer);
+	return 0;
 }
 
 static int take_parameters(struct run *run, const json_t *message)
@@ -175,6 +208,7 @@ static int take_parameters(struct run *run, const json_t *message)
 	run->conf.latency = json_is_true(json_object_get(message, "latency"));
 	run->conf.verify = json_is_true(json_object_get(message, "verify"));
 	run->conf.allow_loss |= json_is_true(json_object_get(message, "allow_loss"));
+	take_link(run, message);
 	run->other->n_ends = (int)json_integer_value(json_object_get(message, "ends"));
 	if (run->other->n_ends < 1 || run->other->n_ends > MAX_ENDS ||
 		run->conf.tx_depth & (run->conf.tx_depth - 1) ||
@@ -197,7 +231,8 @@ int other_take(struct run *run)
 
 int other_accept(struct run *run)
 {
-	return tell(run->other, json_pack("{s:s}", "say", "accept"));
+	return tell(
+		run->other, json_pack("{s:s, s:i}", "say", "accept", "link", run->port_info.link));
 }
 
 /* ---- where the ends are ---- */

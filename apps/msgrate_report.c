@@ -14,7 +14,8 @@ void progress_take(struct run *run, struct progress *progress)
 	for (int i = 0; i < run->n_ends; i++) {
 		const struct end *end = &run->ends[i];
 
-		progress->messages += load_once(&end->received) + load_once(&end->completed);
+		progress->messages += load_once(&end->received) + load_once(&end->completed) +
+			load_once(&end->peer_received);
 	}
 	pthread_mutex_lock(&run->lock);
 	for (int i = 0; i < run->n_sides; i++) {
@@ -181,6 +182,28 @@ void window_take(const struct run *run, struct window *window)
 	window->ns = last > first ? last - first : 0;
 }
 
+static bool counts_here(const struct run *run)
+{
+	for (int i = 0; i < run->n_sides; i++)
+		if (side_counts(run, &run->sides[i]))
+			return true;
+	return false;
+}
+
+/* The time that this end sent, where the one that counts has told nothing. */
+static uint64_t own_window_ns(const struct run *run)
+{
+	uint64_t longest = 0;
+
+	for (int i = 0; i < run->n_sides; i++) {
+		const struct side *side = &run->sides[i];
+		uint64_t ns = side->start.ns ? side->stop.ns - side->start.ns : 0;
+
+		longest = ns > longest ? ns : longest;
+	}
+	return longest;
+}
+
 /* Between processes each counts what comes to it. */
 static void result_window(const struct run *run, struct result *result)
 {
@@ -188,6 +211,8 @@ static void result_window(const struct run *run, struct result *result)
 	struct window window;
 
 	window_take(run, &window);
+	if (!result->counted)
+		window.ns = own_window_ns(run);
 	if (other && !other->lost) {
 		window.messages += other->messages;
 		window.ns = other->window_ns > window.ns ? other->window_ns : window.ns;
@@ -287,6 +312,7 @@ static void learn_tallies(struct run *run)
 void result_take(struct run *run, struct result *result)
 {
 	*result = (struct result){.whole = !run->other || run->other->told};
+	result->counted = result->whole || counts_here(run);
 	learn_tallies(run);
 	result_window(run, result);
 	result_losses(run, result);
@@ -410,10 +436,29 @@ static void print_count(const char *name, uint64_t n, bool checked)
 		printf(", %s not checked", name);
 }
 
+/* Of a run whose other end counts, and is lost. */
+static void print_half_verdict(const struct run *run, const struct result *result)
+{
+	uint64_t sum = 0;
+	char sent[64];
+
+	for (int i = 0; i < run->n_sides; i++)
+		sum += run->sides[i].stop.sent - run->sides[i].start.sent;
+	printf("\n%s sent in %.3f s; what came of them is not known, the other process has not told: "
+	       "messages, lost, corrupt, duplicate, reordered; failed queues here %d; %.1f MiB "
+	       "resident at most\n",
+		plural(sum, "message", sent), result->seconds, result->failed_queues,
+		(double)result->max_rss_bytes / (1 << 20));
+}
+
 static void print_verdict(const struct run *run, const struct result *result)
 {
 	char messages[64];
 
+	if (!result->counted) {
+		print_half_verdict(run, result);
+		return;
+	}
 	printf("\n%s in %.3f s", plural(result->messages, "message", messages), result->seconds);
 	if (result->first_message_seconds >= 0)
 		printf(", the first after %.3f s", result->first_message_seconds);
@@ -428,6 +473,30 @@ static void print_verdict(const struct run *run, const struct result *result)
 		(double)result->max_rss_bytes / (1 << 20));
 	puts("sent and received are of the whole run, warm-up and end included; messages and msg/s of "
 	     "the window that counts");
+	if (run->other && result->whole)
+		puts("the line \"both\" is of this process and the other one, whose workers are in "
+		     "its own table");
+}
+
+/* The workers' in sum; between processes with the other one's, where it has told. */
+static void print_all(const struct run *run, const struct result *result)
+{
+	struct side_result side;
+	double rate = result->msg_rate, busy = 0;
+
+	if (result->whole) {
+		print_row(run->other ? "both" : "all", "", "", result->sent, result->received, rate,
+			result->gbit_rate, result->cycles_per_message, result->burst, -1);
+		return;
+	}
+	rate = 0;
+	for (int i = 0; i < run->n_sides; i++) {
+		side_result(run, &run->sides[i], result->seconds, &side);
+		rate += side.msg_rate;
+		busy += side.msg_rate * side.cycles_per_message;
+	}
+	print_row("here", "", "", result->sent, result->received, rate,
+		rate * (double)run->conf.size * 8 / 1e9, ratio(busy, rate), result->burst, -1);
 }
 
 void result_print(const struct run *run, const struct result *result)
@@ -442,8 +511,7 @@ void result_print(const struct run *run, const struct result *result)
 		"received", "msg/s", "Gbit/s", "cycles/msg", "burst", "busy");
 	for (int i = 0; i < run->n_sides; i++)
 		print_side(run, &run->sides[i], result->seconds);
-	print_row("all", "", "", result->sent, result->received, result->msg_rate,
-		result->gbit_rate, result->cycles_per_message, result->burst, -1);
+	print_all(run, result);
 	if (run->conf.latency)
 		percentiles_print(run, result->percentiles);
 	print_verdict(run, result);
@@ -458,7 +526,9 @@ static void warn_of_window(const struct run *run, const struct result *result)
 	double wanted = (double)run->conf.duration / 1e9;
 
 	if (run->conf.iters || stop_signal() || result->failed_queues || result->seconds <= 0 ||
-		(run->other && (run->other->lost || run->other->ended_early)))
+		(run->other && run->other->ended_early))
+		return;
+	if (result->seconds < wanted * 0.95 && run->other && run->other->lost)
 		return;
 	if (result->seconds > wanted * 1.05 || result->seconds < wanted * 0.95)
 		say("the window that counts was %.3f s long, not the %.3f s of --duration: the workers were "
@@ -528,15 +598,21 @@ static void set_count(json_t *root, const char *key, uint64_t n, bool checked)
 	json_object_set_new(root, key, checked ? json_integer((json_int_t)n) : json_null());
 }
 
+static void set_rate(json_t *root, const char *key, double rate, bool known)
+{
+	json_object_set_new(root, key, known ? json_number(rate) : json_null());
+}
+
 static void set_counts(const struct run *run, json_t *root, const struct result *result)
 {
-	set_count(root, "messages", result->messages, true);
+	set_count(root, "messages", result->messages, result->counted);
 	set_count(root, "sent", result->sent, true);
 	set_count(root, "received", result->received, true);
 	set_count(root, "lost", result->lost, result->whole);
-	set_count(root, "corrupt", result->corrupt, checks_corrupt(run));
-	set_count(root, "duplicate", result->duplicate, checks_order(run) || result->duplicate);
-	set_count(root, "reordered", result->reordered, checks_order(run));
+	set_count(root, "corrupt", result->corrupt, result->counted && checks_corrupt(run));
+	set_count(root, "duplicate", result->duplicate,
+		(result->counted && checks_order(run)) || result->duplicate);
+	set_count(root, "reordered", result->reordered, result->counted && checks_order(run));
 	set_count(root, "failed_queues", (uint64_t)result->failed_queues, true);
 }
 
@@ -551,9 +627,9 @@ json_t *result_json(const struct run *run, const struct result *result)
 	if (!root)
 		return NULL;
 	set_counts(run, root, result);
-	json_object_set_new(root, "msg_rate", json_number(result->msg_rate));
-	json_object_set_new(root, "gbit_rate", json_number(result->gbit_rate));
-	json_object_set_new(root, "cycles_per_message", json_number(result->cycles_per_message));
+	set_rate(root, "msg_rate", result->msg_rate, result->counted);
+	set_rate(root, "gbit_rate", result->gbit_rate, result->counted);
+	set_rate(root, "cycles_per_message", result->cycles_per_message, result->counted);
 	json_object_set_new(root, "first_message_seconds",
 		result->first_message_seconds < 0 ? json_null()
 						  : json_number(result->first_message_seconds));

@@ -134,7 +134,7 @@ static int verdict(const struct run *run, const struct result *result)
 	if (stop_signal())
 		return STATUS_STOPPED;
 	if (run->other && run->other->lost) {
-		say("%s", run->other->why);
+		other_say_loss(run->other);
 		return STATUS_NO_PEER;
 	}
 	if ((result->lost && !may_lose) || result->corrupt || result->duplicate ||
@@ -186,7 +186,7 @@ static int execute(struct run *run, struct runs *runs)
 	err = run_workers(run);
 	monitor_stop(run);
 	if (err < 0 && run->other && run->other->lost && !stop_signal()) {
-		say("%s", run->other->why);
+		other_say_loss(run->other);
 		return STATUS_NO_PEER;
 	}
 	if (err < 0 && !stop_signal())
@@ -208,6 +208,28 @@ static void run_init(struct run *run)
 	pthread_condattr_destroy(&monotonic);
 }
 
+/* Ports of two kinds never meet. */
+static int check_links(const struct run *run)
+{
+	const char *here = run->port_info.name;
+
+	if (run->other->link == (int)run->port_info.link)
+		return 0;
+	if (run->other->link == VBN_LINK_HOST)
+		return cannot(
+			"the two ends cannot meet: the other end is on shm and this one on %s: give both "
+			"--device shm, or neither",
+			here);
+	if (run->port_info.link == VBN_LINK_HOST)
+		return cannot(
+			"the two ends cannot meet: this end is on %s and the other one on a network "
+			"device: give both --device shm, or neither",
+			here);
+	return cannot("the two ends cannot meet: %s is of another kind of network than the other "
+		      "end's port: give each a --device of one kind, as verbena devices shows them",
+		here);
+}
+
 /* What the connecting process asks and this one answers. */
 static int agree(struct run *run)
 {
@@ -217,10 +239,10 @@ static int agree(struct run *run)
 		return 0;
 	err = run->other->leads ? other_offer(run) : other_accept(run);
 	if (!err)
-		return 0;
+		return check_links(run);
 	if (stop_signal())
 		return STATUS_STOPPED;
-	say("%s", run->other->why);
+	other_say_loss(run->other);
 	return STATUS_NO_PEER;
 }
 
@@ -336,7 +358,7 @@ static int serve_peer(const struct run *all, struct runs *runs)
 				return status;
 			if (stop_signal())
 				return STATUS_STOPPED;
-			say("%s", run->other->why);
+			other_say_loss(run->other);
 			return worse(status, STATUS_NO_PEER);
 		}
 		one = run_one(run, runs);
@@ -346,10 +368,23 @@ static int serve_peer(const struct run *all, struct runs *runs)
 	}
 }
 
+/* What the other process is told of a run that this one cannot have; NULL: nothing. */
+static const char *refusal(const char *side, int status, char text[256])
+{
+	const char *why = last_failure();
+
+	if (status != STATUS_CANNOT && status != STATUS_USAGE)
+		return NULL;
+	snprintf(text, 256, "the %s side cannot run this: %s", side,
+		*why ? why : "its own output says why");
+	return text;
+}
+
 static int serve(const struct run *all, struct runs *runs)
 {
 	struct other *other = all->other;
 	int status = other_listen(other, all->conf.listen), one;
+	char text[256];
 
 	if (status)
 		return status;
@@ -357,10 +392,7 @@ static int serve(const struct run *all, struct runs *runs)
 		one = other_wait(other);
 		if (!one) {
 			one = serve_peer(all, runs);
-			other_part(other,
-				one == STATUS_CANNOT || one == STATUS_USAGE
-					? "the listening side cannot run this: its own output says why"
-					: NULL);
+			other_part(other, refusal("listening", one, text));
 		}
 		status = all->conf.keep && one == STATUS_NO_PEER ? status : worse(status, one);
 	} while (all->conf.keep && !stop_signal());
@@ -371,11 +403,12 @@ static int serve(const struct run *all, struct runs *runs)
 static int lead(const struct run *all, struct runs *runs)
 {
 	int status = other_connect(all->other, all->conf.connect);
+	char text[256];
 
 	if (status)
 		return status;
 	status = sweep_and_report(all, runs);
-	other_part(all->other, NULL);
+	other_part(all->other, refusal("connecting", status, text));
 	return status;
 }
 

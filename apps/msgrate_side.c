@@ -46,6 +46,7 @@ static int create_pools(struct side *side)
 
 	size_pools(side, &tx, &rx);
 	zone.size = vbn_pool_footprint(&rx) + (tx.n_bufs ? vbn_pool_footprint(&tx) : 0);
+	__atomic_fetch_add(&side->run->zone_bytes, zone.size, __ATOMIC_RELAXED);
 	err = vbn_zone_create(&zone, &side->zone);
 	tx.zone = rx.zone = side->zone;
 	if (!err)

@@ -11,6 +11,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *speaker;
 static bool line_open;     /* a live line stands on the terminal without its end */
 static bool library_error; /* the library has said why something failed */
+static char failure[256];  /* the last sentence about one */
 
 void say_as(const char *subcommand)
 {
@@ -44,12 +45,34 @@ void say(const char *fmt, ...)
 	va_end(args);
 }
 
+static void note_failure(const char *fmt, va_list args)
+{
+	pthread_mutex_lock(&lock);
+	vsnprintf(failure, sizeof(failure), fmt, args);
+	pthread_mutex_unlock(&lock);
+}
+
+static void vfail(const char *fmt, va_list args)
+{
+	va_list again;
+
+	va_copy(again, args);
+	vsay(fmt, args);
+	note_failure(fmt, again);
+	va_end(again);
+}
+
+const char *last_failure(void)
+{
+	return failure;
+}
+
 int usage_error(const char *fmt, ...)
 {
 	va_list args;
 
 	va_start(args, fmt);
-	vsay(fmt, args);
+	vfail(fmt, args);
 	va_end(args);
 	return STATUS_USAGE;
 }
@@ -59,7 +82,7 @@ int cannot(const char *fmt, ...)
 	va_list args;
 
 	va_start(args, fmt);
-	vsay(fmt, args);
+	vfail(fmt, args);
 	va_end(args);
 	return STATUS_CANNOT;
 }
@@ -162,6 +185,8 @@ void say_library(int level, const char *sentence, void *arg)
 	pthread_mutex_lock(&lock);
 	if (level != VBN_LOG_ERROR || !library_error)
 		say_locked("%s", sentence);
+	if (level == VBN_LOG_ERROR && !library_error)
+		snprintf(failure, sizeof(failure), "%s", sentence);
 	library_error |= level == VBN_LOG_ERROR;
 	pthread_mutex_unlock(&lock);
 }

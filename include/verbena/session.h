@@ -37,14 +37,15 @@ struct vbn_session_conf {
 				  to whole seconds, 2 at least; default 10 s. A process that dies is lost at once. */
 };
 
-/* Connects and greets. -EINVAL: not an address, conf out of range; -ECONNREFUSED: nobody listens,
+/* Connects and greets. -EINVAL: not an address, conf out of range; -EHOSTUNREACH: nobody knows its
+ * name, or there is no way to it; -ECONNREFUSED: nobody listens,
  * or the peer has refused; -ETIMEDOUT: it does not answer; -EPROTO: it speaks something else;
  * -EPROTONOSUPPORT: no version in common; -ECONNRESET: it left while greeting; -ECANCELED, without a
  * sentence: vbn_stop() was called meanwhile. */
 int vbn_session_connect(
 	const char *address, const struct vbn_session_conf *conf, struct vbn_session **session);
 
-/* -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EINVAL. From its return on peers can connect. */
+/* -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, -EHOSTUNREACH (a name that nobody knows), -EINVAL. From its return on peers can connect. */
 int vbn_session_listen(const char *address, const struct vbn_session_conf *conf,
 	struct vbn_session_listener **listener);
 

@@ -59,9 +59,10 @@ int vbn__endpoint_parse(
 			text ? text : "");
 	error = getaddrinfo(*host ? host : NULL, port, &hints, &found);
 	if (error)
-		return fail(EINVAL, "address \"%s\" cannot be used: %s%s", text,
-			gai_strerror(error),
-			lookup ? "" : "; names are not looked up here: write its number");
+		return fail(lookup ? EHOSTUNREACH : EINVAL, "address \"%s\" cannot be used: %s; %s",
+			text, gai_strerror(error),
+			lookup ? "see how it is written, whether getent hosts knows it, or write its number"
+			       : "names are not looked up here: write its number");
 	/* To listen on any address, IPv6's comes first: it takes IPv4 peers too. */
 	n = take(found, listens && !*host ? AF_INET6 : AF_UNSPEC, true, endpoints, 0);
 	n = take(found, listens && !*host ? AF_INET6 : AF_UNSPEC, false, endpoints, n);

@@ -28,6 +28,17 @@ static int check_srq(
 	return 0;
 }
 
+static const char *link_text(enum vbn_link link)
+{
+	switch (link) {
+	case VBN_LINK_ETHERNET: return "Ethernet";
+	case VBN_LINK_INFINIBAND: return "InfiniBand";
+	case VBN_LINK_IWARP: return "iWARP";
+	case VBN_LINK_HOST: return "shm, memory of one host,";
+	default: return "a link that is not known here";
+	}
+}
+
 /* A datagram queue has no peer; the others' is of their transport and link. */
 static int check_peer(
 	const struct vbn_queue *queue, const struct vbn_address *wire, struct address *peer)
@@ -60,8 +71,9 @@ static int check_peer(
 						  : "none known here");
 	if (peer->link != queue->port->info.link)
 		return fail(EINVAL,
-			"queue %s/%u cannot be connected: one end is on Ethernet and the other on InfiniBand: take ports of one kind",
-			name, queue->number);
+			"queue %s/%u cannot be connected: this end is on %s and the other on %s: take ports of one kind",
+			name, queue->number, link_text(queue->port->info.link),
+			link_text(peer->link));
 	return 0;
 }
 

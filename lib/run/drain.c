@@ -75,8 +75,8 @@ static cold void report_left(const struct run *run)
 		log_warning("run: ended with operations in flight: %" PRIu64
 			    ", of which worker %d has %u: they did "
 			    "not complete within the %" PRIu64
-			    " ms of draining; see whether the peer still "
-			    "receives, or raise drain_ns",
+			    " ms that vbn_run() drains (drain_ns); see whether the peer is "
+			    "there and receives, or give it longer",
 			left, most->index, load_once(&most->drain.in_flight),
 			run->drain_ns / 1000000);
 	else

@@ -166,6 +166,12 @@ class Pair(CommandTest):
         self.assertEqual(status, NO_PEER, err)
         self.assertIn(f"127.0.0.1:{port}", err)
 
+    def test_unknown_name(self):
+        """A host that nobody knows is not reached, which is no mistake of usage."""
+        status, _, err = self.finish(start(CONNECTING, "--connect", "nosuch.invalid:7000"))
+        self.assertEqual(status, NO_PEER, err)
+        self.assertIn("write its number", err)
+
     def test_late_listener(self):
         """Who connects first waits for who listens."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -209,6 +215,9 @@ class Pair(CommandTest):
                 self.assertGreater(result["sent"] + result["received"], 0)
                 # What the other one has sent or received is not known: it was counted as 0.
                 self.assertEqual((result["lost"], result["duplicate"]), (None, None), out)
+                # Nor is how many came, where the one that is gone has counted them: it was 0 in 0.000 s.
+                self.assertGreater(result["seconds"], 0)
+                self.assertEqual(result["messages"] is None, which == "listening", out)
 
     if DEVICE.startswith("verbs:"):  # once is enough for what takes so long
         def test_frozen(self):
@@ -219,7 +228,17 @@ class Pair(CommandTest):
                 listener.process.send_signal(signal.SIGSTOP)
                 status, out, err = self.finish(one, 60)
                 self.assertEqual(status, NO_PEER, err)
+                self.assertIn("the other process does not answer: it is stopped", err)
                 self.assertIsNone(strict_json(out)["lost"])
+
+        def test_waits_for_its_turn(self):
+            """A second one that connects meanwhile is told that it waits."""
+            with Listener("--keep") as listener:
+                first = start(CONNECTING, "--connect", listener.address, "--duration", "4")
+                read_until(first.stderr, "tx_ring")
+                status, _, err = self.finish(start("127.0.0.6", "--connect", listener.address, "--iters", "10"))
+                self.assertEqual((self.finish(first)[0], status), (DONE, DONE), err)
+                self.assertIn("it serves another process", err)
 
     def test_stopped(self):
         """Who is stopped prints what it has; the other one ends in order."""

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """shm_test.py - the message-rate and latency tests over same-host memory: in one process, and between two"""
+import os
 import re
 import subprocess
 
-from command import CANNOT, DONE, SLOWER, VERBENA, CommandTest, environment, main, read_until, strict_json, verbena
+from command import CANNOT, DONE, NO_PEER, SLOWER, VERBENA, CommandTest, environment, main, read_until, strict_json, verbena
 
 OPERATIONS = "send send-imm write write-imm read fetch-add cmp-swap".split()
 
@@ -19,18 +20,23 @@ class Shm(CommandTest):
             self.assertIn(result[key], (0, None), (key, result))
         self.assertEqual((result["messages"], result["sent"]), (messages, result["received"]), result)
 
-    def pair(self, *args):
-        """The objects of both ends."""
-        listener = subprocess.Popen([VERBENA, "msgrate", "--device", "shm", "--listen", "127.0.0.1:0", "--json", "-"],
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    def ends(self, *args, listening=(), devices=("shm", "shm")):
+        """What became of both: of the one that connects its answer, of the other one its status, output and error."""
+        listener = subprocess.Popen([VERBENA, "msgrate", "--device", devices[0], "--listen", "127.0.0.1:0", "--json", "-",
+                                     *listening], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
         try:
             address = re.search(r"listening on (\S+)", read_until(listener.stderr, "listening on ")[-1]).group(1)
-            answer = verbena("msgrate", "--device", "shm", "--connect", address, "--json", "-", *args)
+            answer = verbena("msgrate", "--device", devices[1], "--connect", address, "--json", "-", *args)
             out, err = listener.communicate(timeout=60 * SLOWER)
         finally:
             listener.kill()
+        return answer, (listener.returncode, out, err)
+
+    def pair(self, *args, **more):
+        """The objects of both ends."""
+        answer, (status, out, err) = self.ends(*args, **more)
         self.status(answer, DONE)
-        self.assertEqual(listener.returncode, DONE, err)
+        self.assertEqual(status, DONE, err)
         return strict_json(answer.out), strict_json(out)
 
     def test_one_process(self):
@@ -60,6 +66,45 @@ class Shm(CommandTest):
         answer = verbena("msgrate", "--device", "shm", "--connection", "ud", "--iters", "10")
         self.assertEqual(answer.status, CANNOT, answer)
         self.assertIn("has no ud", answer.err)
+
+    def test_two_devices(self):
+        """One end on shm, the other one not: both say so, and cannot run; it was said that one is on InfiniBand."""
+        for devices in (("shm", "vhca"), ("vhca", "shm")):
+            answer, (status, _, err) = self.ends("--iters", "10", devices=devices)
+            self.assertEqual((answer.status, status), (CANNOT, CANNOT), (answer.err, err))
+            for said in (answer.err, err):
+                self.assertIn("give both --device shm, or neither", said)
+
+    def test_the_reason_crosses(self):
+        """Who connects and cannot run this tells the other one why."""
+        answer, (status, _, err) = self.ends("--connection", "ud", "--size", "3GiB", "--iters", "10")
+        self.assertNotEqual(answer.status, DONE)
+        self.assertEqual(status, NO_PEER, err)
+        self.assertIn("the connecting side cannot run this: ", err)
+        self.assertIn(answer.err.split(": ", 1)[1].strip()[:60], err)
+
+    def test_who_decides(self):
+        """What the listener was given and what the other one asks for: it was called as asked."""
+        core = str(min(os.sched_getaffinity(0)))
+        for cores in (core, ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))):
+            _, theirs = self.pair("--iters", "100", "--cores", core, listening=["--cores", cores])
+            modes = theirs["effective"]
+            self.assertEqual(modes["cores"]["requested"], cores)
+            self.assertEqual((modes["cores"]["effective"], modes["workers"]["effective"]), (core, "1"))
+            self.assertIn("process that connects asks for fewer" if cores != core else "as asked", modes["cores"]["why"])
+            self.assertEqual(modes["queues"]["why"], "the process that connects decides")
+
+    def test_a_line_each_second(self):
+        """It was one every two, and 0 where this end only sends."""
+        for attempt in range(3):  # a machine that is kept busy may leave one out
+            answer, (status, _, err) = self.ends("--duration", "2.4")
+            self.assertEqual((answer.status, status), (DONE, DONE), err)
+            lines = [re.findall(r"(\d) s  (\S+) .*msg/s", said) for said in (answer.err, err)]
+            if all([second for second, _ in end] == ["1", "2"] for end in lines):
+                break
+        else:
+            self.fail(f"{answer.err}\n{err}")
+        self.assertNotEqual(lines[0][0][1], "0", answer.err)
 
 
 if __name__ == "__main__":
