@@ -185,8 +185,8 @@ static void addresses_of_both_families_reach(void **state)
 
 static void what_is_no_address_is_refused(void **state)
 {
-	static const char *const bad[] = {"", "127.0.0.1", "127.0.0.1:", ":x", ":65536", "::1:80",
-		"[::1]", "[]:80", "1.2.3.4.5:80"};
+	static const char *const bad[] = {
+		"", "127.0.0.1", "127.0.0.1:", ":x", ":65536", "::1:80", "[::1]", "[]:80"};
 	struct vbn_session_listener *listener;
 	struct vbn_session *session;
 
@@ -195,6 +195,9 @@ static void what_is_no_address_is_refused(void **state)
 		assert_int_equal(vbn_session_listen(bad[i], &base, &listener), -EINVAL);
 		assert_int_equal(vbn_session_connect(bad[i], &base, &session), -EINVAL);
 	}
+	/* As an address is written, and nobody knows the host. */
+	assert_int_equal(vbn_session_listen("1.2.3.4.5:80", &base, &listener), -EHOSTUNREACH);
+	assert_int_equal(vbn_session_connect("1.2.3.4.5:80", &base, &session), -EHOSTUNREACH);
 	assert_logged("cannot be used");
 }
 
