@@ -93,10 +93,11 @@ static force_inline uint8_t fill(struct vhca_wq *wq, const struct vhca_receive *
 	return syndrome;
 }
 
-static void received(struct vhca_wq *wq, struct arrival *arrival, uint16_t counter, uint16_t n)
+static void received(
+	struct vhca_wq *wq, struct arrival *arrival, uint16_t counter, uint16_t n, uint32_t length)
 {
 	wq->received++;
-	wq->bytes += arrival->message.length;
+	wq->bytes += length;
 	vhca_cqe_raw(&wq->queue, &arrival->cqe, counter, n);
 }
 
@@ -116,7 +117,7 @@ static void into_wqe(struct vhca_wq *wq, struct arrival *arrival)
 	}
 	receive_take(&wq->queue, &receive);
 	arrival->cqe.byte_cnt = be32(arrival->message.length);
-	received(wq, arrival, receive.index, 1);
+	received(wq, arrival, receive.index, 1, arrival->message.length);
 }
 
 /* ---- strides ---- */
@@ -157,15 +158,42 @@ static void check_room(struct vhca_wq *wq, const struct vhca_receive *receive)
 		vhca_qp_fail(&wq->queue);
 }
 
+/* Zeroes in front of the frame, so that its IP header is aligned. */
+static void shift(struct vhca_message *message)
+{
+	static uint8_t zeroes[SHIFT_BYTES];
+
+	memmove(message->sge + 1, message->sge, message->n_sge * sizeof(message->sge[0]));
+	message->sge[0] = (struct vhca_sge){zeroes, SHIFT_BYTES};
+	message->n_sge++;
+	message->length += SHIFT_BYTES;
+}
+
+/* The frame's strides begin at the WQE's next one, which there is. */
+static uint8_t fill_strides(struct vhca_wq *wq, const struct vhca_receive *receive,
+	const struct vhca_message *message, uint32_t n)
+{
+	uint32_t left = strides_of(wq) - wq->strides_used;
+
+	if (likely(n <= left))
+		return fill(wq, receive, wq->strides_used << wq->attr.log2_stride_bytes, message);
+	vhca_rule_report(VHCA_RULE_RECEIVE_LENGTH, &wq->queue, receive->index,
+		"strides without room", n - left, 0);
+	return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+}
+
 static void into_strides(struct vhca_wq *wq, struct arrival *arrival)
 {
-	uint32_t log2_stride = wq->attr.log2_stride_bytes, n_strides = strides_of(wq);
-	uint32_t shift = wq->attr.two_byte_shift ? SHIFT_BYTES : 0, first, n;
+	uint32_t length = arrival->message.length, log2_stride = wq->attr.log2_stride_bytes, n;
+	uint16_t first;
 	struct vhca_receive receive;
 	uint8_t syndrome;
 
-	n = (shift + arrival->message.length + (1u << log2_stride) - 1) >> log2_stride;
-	if (wq->strides_used && wq->strides_used + n > n_strides && rq_peek(&wq->queue, &receive))
+	if (wq->attr.two_byte_shift)
+		shift(&arrival->message);
+	n = (arrival->message.length + (1u << log2_stride) - 1) >> log2_stride;
+	if (wq->strides_used && wq->strides_used + n > strides_of(wq) &&
+		rq_peek(&wq->queue, &receive))
 		fill_up(wq, &receive);
 	if (unlikely(!rq_peek(&wq->queue, &receive))) {
 		out_of_buffer(wq);
@@ -175,26 +203,20 @@ static void into_strides(struct vhca_wq *wq, struct arrival *arrival)
 		check_room(wq, &receive);
 	if (unlikely(wq->queue.state != IBV_QPS_RTR))
 		return;
-	first = wq->strides_used;
-	if (unlikely(n > n_strides)) {
-		vhca_rule_report(VHCA_RULE_RECEIVE_LENGTH, &wq->queue, receive.index,
-			"strides without room", n - n_strides, 0);
-		syndrome = MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-	} else {
-		syndrome = fill(wq, &receive, (first << log2_stride) + shift, &arrival->message);
-	}
+	syndrome = fill_strides(wq, &receive, &arrival->message, n);
 	if (unlikely(syndrome)) {
 		failed(wq, &receive, syndrome);
 		return;
 	}
+	first = (uint16_t)wq->strides_used;
 	wq->strides_used += n;
-	if (wq->strides_used == n_strides) {
+	if (wq->strides_used == strides_of(wq)) {
 		receive_take(&wq->queue, &receive);
 		wq->strides_used = 0;
 	}
 	arrival->cqe.wqe_id = be16(receive.index);
-	arrival->cqe.byte_cnt = be32(n << 16 | arrival->message.length);
-	received(wq, arrival, (uint16_t)first, (uint16_t)n);
+	arrival->cqe.byte_cnt = be32(n << 16 | length);
+	received(wq, arrival, first, (uint16_t)n, length);
 }
 
 /* ---- delivery ---- */

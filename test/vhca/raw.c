@@ -67,7 +67,7 @@ static void make_qp(struct raw *raw)
 		.pd = raw->pd,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS,
 		.create_flags = receives && conf->strip_vlan ? IBV_QP_CREATE_CVLAN_STRIPPING : 0,
-		.cap = {.max_send_wr = conf->max_wr,
+		.cap = {.max_send_wr = conf->max_wr < 64 ? 64 : conf->max_wr,
 			.max_recv_wr = receives ? conf->max_wr : 0,
 			.max_send_sge = conf->max_sge,
 			.max_recv_sge = receives ? conf->max_sge : 0,
@@ -236,6 +236,17 @@ void raw_post_recv(struct raw *raw, uint32_t wq, uint64_t wr_id, uint32_t slot, 
 		assert_int_equal(ibv_post_recv(raw->side.qp, &wr, &bad), 0);
 	else
 		assert_int_equal(ibv_post_wq_recv(raw->wq[wq], &wr, &bad), 0);
+}
+
+void raw_post_plain(struct raw *raw, uint32_t slot, uint32_t length)
+{
+	uint8_t *wqe = (uint8_t *)raw->rq.buf + raw->posted % raw->rq.wqe_cnt * raw->rq.stride;
+
+	memset(wqe, 0, raw->rq.stride);
+	ring_data(wqe, length, raw->side.mr->lkey, (uintptr_t)raw_slot(raw, slot));
+	if (raw->rq.stride > 16)
+		ring_data(wqe + 16, 0, MLX5_INVALID_LKEY, 0);
+	__atomic_store_n(raw->rq.dbrec, htobe32(++raw->posted), __ATOMIC_RELEASE);
 }
 
 void raw_post_strides(struct raw *raw, uint32_t slot)

@@ -55,6 +55,8 @@ uint8_t *raw_slot(struct raw *raw, uint32_t i);
 
 /* A receive of `length` bytes into a slot, by libmlx5. */
 void raw_post_recv(struct raw *raw, uint32_t wq, uint64_t wr_id, uint32_t slot, uint32_t length);
+/* The same by hand, for who polls by hand: to WQ 0. */
+void raw_post_plain(struct raw *raw, uint32_t slot, uint32_t length);
 /* A striding WQE whose memory begins at the slot. */
 void raw_post_strides(struct raw *raw, uint32_t slot);
 /* Sends the bytes of a slot by libmlx5, signalled. */

@@ -1,61 +1,545 @@
-/* raw_test.c - raw Ethernet: frames by libmlx5's posting and by hand through the port and back */
+/* raw_test.c - raw Ethernet: frames by libmlx5's posting and by hand, through the port and back, and
+ * what their CQEs say
+ */
 
 #include "raw.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-/* ---- plain ---- */
+#define N(a) (sizeof(a) / sizeof((a)[0]))
 
-static void expect_frame(struct raw *raw, uint32_t slot, const uint8_t *sent, uint32_t size)
+enum { MULTI_PACKET = 0x29 };
+
+/* ---- by libmlx5 alone ---- */
+
+/* One frame after the other, more than the rings are long, and each as it was sent. */
+static void there_and_back(struct raw *raw)
 {
-	assert_memory_equal(raw_slot(raw, slot), sent, size);
-}
-
-/* As ordinary programs do it: one QP sends and receives, more often than its rings are long. */
-static void qp_to_itself(void **state)
-{
-	struct raw raw;
-
-	(void)state;
-	raw_open(&raw, &(struct raw_conf){.receiver = RAW_QP, .max_wr = 16});
 	for (uint32_t i = 0; i < 200; i++) {
-		struct raw_frame frame = {.payload = 18 + i * 7, .seed = i, .dest_port = 7};
-		uint32_t size = raw_make(raw_slot(&raw, 0), &frame);
+		struct raw_frame frame = {.payload = 18 + i * 44, .seed = i, .dest_port = 7};
+		uint32_t size = raw_make(raw_slot(raw, 0), &frame);
 		struct ibv_wc wc;
 
-		raw_post_recv(&raw, 0, 1000 + i, 1, RAW_SLOT);
-		raw_post_send(&raw, i, 0, size, 0);
-		expect_wc(raw.side.send_cq, i, IBV_WC_SUCCESS);
-		wc = wait_wc(raw.side.recv_cq);
+		raw_post_recv(raw, 0, 1000 + i, 1, RAW_SLOT);
+		raw_post_send(raw, i, 0, size, 0);
+		expect_wc(raw->side.send_cq, i, IBV_WC_SUCCESS);
+		wc = wait_wc(raw->side.recv_cq);
 		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		assert_int_equal(wc.wr_id, 1000 + i);
 		assert_int_equal(wc.byte_len, size);
-		assert_true(wc.wc_flags & IBV_WC_IP_CSUM_OK);
-		expect_frame(&raw, 1, raw_slot(&raw, 0), size);
+		if (raw->conf.receiver == RAW_QP)
+			assert_true(wc.wc_flags & IBV_WC_IP_CSUM_OK);
+		assert_memory_equal(raw_slot(raw, 1), raw_slot(raw, 0), size);
+	}
+}
+
+static void qp_to_itself(void **state)
+{
+	static const int sizes[] = {64, 128};
+	struct raw raw;
+
+	(void)state;
+	for (size_t i = 0; i < N(sizes); i++) {
+		raw_open(&raw,
+			&(struct raw_conf){.receiver = RAW_QP, .max_wr = 16, .cqe_size = sizes[i]});
+		there_and_back(&raw);
+		raw_close(&raw);
+	}
+}
+
+static void qp_to_wq(void **state)
+{
+	static const int sizes[] = {64, 128};
+	struct raw raw;
+
+	(void)state;
+	for (size_t i = 0; i < N(sizes); i++) {
+		raw_open(&raw,
+			&(struct raw_conf){.receiver = RAW_WQ, .max_wr = 16, .cqe_size = sizes[i]});
+		there_and_back(&raw);
+		raw_close(&raw);
+	}
+}
+
+/* A frame of three pieces of memory, into one of three others. */
+static void gather_and_scatter(void **state)
+{
+	struct raw raw;
+	struct ibv_sge from[3], to[3];
+	struct ibv_send_wr send = {.sg_list = from,
+				   .num_sge = 3,
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	struct ibv_recv_wr receive = {.sg_list = to, .num_sge = 3}, *bad_receive;
+	uint32_t size;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .max_sge = 4});
+	size = raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 700});
+	from[0] = (struct ibv_sge){(uintptr_t)raw_slot(&raw, 0), 20, raw.side.mr->lkey};
+	from[1] = (struct ibv_sge){(uintptr_t)raw_slot(&raw, 0) + 20, 300, raw.side.mr->lkey};
+	from[2] =
+		(struct ibv_sge){(uintptr_t)raw_slot(&raw, 0) + 320, size - 320, raw.side.mr->lkey};
+	to[0] = (struct ibv_sge){(uintptr_t)raw_slot(&raw, 1), 14, raw.side.mr->lkey};
+	to[1] = (struct ibv_sge){(uintptr_t)raw_slot(&raw, 1) + 14, 100, raw.side.mr->lkey};
+	to[2] = (struct ibv_sge){(uintptr_t)raw_slot(&raw, 1) + 114, 2000, raw.side.mr->lkey};
+	assert_int_equal(ibv_post_wq_recv(raw.wq[0], &receive, &bad_receive), 0);
+	assert_int_equal(ibv_post_send(raw.side.qp, &send, &bad), 0);
+	expect_wc(raw.side.send_cq, 0, IBV_WC_SUCCESS);
+	expect_wc(raw.side.recv_cq, 0, IBV_WC_SUCCESS);
+	assert_memory_equal(raw_slot(&raw, 1), raw_slot(&raw, 0), size);
+	raw_close(&raw);
+}
+
+/* What is shorter than a frame of Ethernet is padded by the port. */
+static void short_frames(void **state)
+{
+	static const uint8_t zeroes[RAW_PADDED];
+	struct ibv_wc wc;
+	struct raw raw;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 0});
+	memset(raw_slot(&raw, 1), 0xff, RAW_SLOT);
+	raw_post_recv(&raw, 0, 1, 1, RAW_SLOT);
+	raw_post_send(&raw, 2, 0, 42, 0);
+	wc = wait_wc(raw.side.recv_cq);
+	assert_int_equal(wc.byte_len, RAW_PADDED);
+	assert_memory_equal(raw_slot(&raw, 1), raw_slot(&raw, 0), 42);
+	assert_memory_equal(raw_slot(&raw, 1) + 42, zeroes, RAW_PADDED - 42);
+	raw_close(&raw);
+}
+
+/* ---- checksums and tags on the way out, against software's ---- */
+
+static void offloaded_sums(void **state)
+{
+	static const struct raw_frame kinds[] = {
+		{.payload = 100},
+		{.payload = 101, .tcp = true},
+		{.payload = 1, .ipv6 = true},
+		{.payload = 8900, .ipv6 = true, .tcp = true},
+		{.payload = 33, .vlan = 0x2007},
+		{.payload = 1473, .vlan = 7, .ipv6 = true},
+	};
+	struct raw raw;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	for (size_t i = 0; i < N(kinds); i++) {
+		const struct raw_frame *kind = &kinds[i];
+		uint32_t size = raw_make(raw_slot(&raw, 0), kind);
+
+		memcpy(raw_slot(&raw, 2), raw_slot(&raw, 0), size);
+		raw_spoil_sums(raw_slot(&raw, 0), kind->vlan, kind->ipv6, kind->tcp);
+		raw_post_recv(&raw, 0, i, 1, RAW_SLOT);
+		raw_post_send(&raw, i, 0, size, IBV_SEND_IP_CSUM);
+		expect_wc(raw.side.send_cq, i, IBV_WC_SUCCESS);
+		expect_wc(raw.side.recv_cq, i, IBV_WC_SUCCESS);
+		assert_memory_equal(raw_slot(&raw, 1), raw_slot(&raw, 2), size);
 	}
 	raw_close(&raw);
 }
 
-static void wq_by_hash(void **state)
+/* A sum of UDP that comes out as zero is written as all ones, which is the same number and does not
+ * say that there is none. */
+static void zero_sum(void **state)
 {
+	uint8_t *frame, *l4;
+	struct raw raw;
+	uint32_t size;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	frame = raw_slot(&raw, 0);
+	size = raw_make(frame, &(struct raw_frame){.payload = 20});
+	l4 = frame + 34;
+	l4[8] = l4[6]; /* what was the sum goes into the payload, so that all of it is even */
+	l4[9] = l4[7];
+	memset(l4 + 8, 0, 20);
+	l4[6] = l4[7] = 0;
+	{
+		uint16_t sum = raw_sum(frame + 26, 8, 17 + 28);
+
+		sum = (uint16_t)~raw_sum(l4, 28, sum);
+		l4[8] = (uint8_t)(sum >> 8);
+		l4[9] = (uint8_t)sum;
+	}
+	raw_post_recv(&raw, 0, 0, 1, RAW_SLOT);
+	raw_post_send(&raw, 0, 0, size, IBV_SEND_IP_CSUM);
+	expect_wc(raw.side.recv_cq, 0, IBV_WC_SUCCESS);
+	assert_int_equal(raw_slot(&raw, 1)[40], 0xff);
+	assert_int_equal(raw_slot(&raw, 1)[41], 0xff);
+	raw_close(&raw);
+}
+
+static void write_frame(struct ring *ring, uint32_t length, struct mlx5_wqe_eth_seg eth)
+{
+	uint8_t *wqe = ring_write_ctrl(ring, MLX5_OPCODE_SEND, 3);
+
+	memcpy(wqe + 16, &eth, 16);
+	ring_data(wqe + 32, length, ring->lkey, ring->memory);
+}
+
+static void inserted_tag(void **state)
+{
+	struct mlx5_wqe_eth_seg eth = {
+		.inline_hdr_sz = htobe16(0x8000), .inline_hdr_start = {0x60, 0x09}};
+	struct ring ring;
+	struct raw raw;
+	uint32_t size;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	ring_take(&ring, &raw.side);
+	size = raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 90});
+	raw_make(raw_slot(&raw, 2), &(struct raw_frame){.payload = 90, .vlan = 0x6009});
+	raw_post_recv(&raw, 0, 0, 1, RAW_SLOT);
+	write_frame(&ring, size, eth);
+	ring_post(&ring);
+	assert_int_equal(ring_wait(&ring)->op_own >> 4, MLX5_CQE_REQ);
+	assert_int_equal(be32toh(raw_wait(&raw)->byte_cnt), size + 4);
+	assert_memory_equal(raw_slot(&raw, 1), raw_slot(&raw, 2), size + 4);
+	/* of the other kind */
+	eth.inline_hdr_sz = htobe16(0x8001);
+	raw_post_recv(&raw, 0, 0, 1, RAW_SLOT);
+	write_frame(&ring, size, eth);
+	ring_post(&ring);
+	assert_int_equal(be32toh(raw_wait(&raw)->byte_cnt), size + 4);
+	assert_int_equal(raw_slot(&raw, 1)[12], 0x88);
+	assert_int_equal(raw_slot(&raw, 1)[13], 0xa8);
+	assert_memory_equal(raw_slot(&raw, 1) + 14, raw_slot(&raw, 2) + 14, size - 10);
+	raw_close(&raw);
+}
+
+static void stripped_tag(void **state)
+{
+	struct mlx5_cqe64 *cqe;
+	struct raw raw;
+	uint32_t size;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .strip_vlan = true});
+	size = raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 90, .vlan = 0x6009});
+	raw_make(raw_slot(&raw, 2), &(struct raw_frame){.payload = 90});
+	raw_post_recv(&raw, 0, 0, 1, RAW_SLOT);
+	raw_post_send(&raw, 0, 0, size, 0);
+	cqe = raw_wait(&raw);
+	assert_int_equal(be32toh(cqe->byte_cnt), size - 4);
+	assert_int_equal(be16toh(cqe->vlan_info), 0x6009);
+	assert_int_equal(cqe->l4_hdr_type_etc & 1, 1);
+	assert_memory_equal(raw_slot(&raw, 1), raw_slot(&raw, 2), size - 4);
+	/* without a tag there is nothing to strip */
+	raw_post_recv(&raw, 0, 0, 1, RAW_SLOT);
+	memcpy(raw_slot(&raw, 0), raw_slot(&raw, 2), size);
+	raw_post_send(&raw, 0, 0, size - 4, 0);
+	cqe = raw_wait(&raw);
+	assert_int_equal(be32toh(cqe->byte_cnt), size - 4);
+	assert_int_equal(cqe->l4_hdr_type_etc & 1, 0);
+	raw_close(&raw);
+}
+
+/* ---- what a receive CQE says ---- */
+
+enum { NONE, IPV6, IPV4 };
+enum { TCP = 1, UDP = 2 };
+
+static struct mlx5_cqe64 *send_and_receive(struct raw *raw, uint32_t size)
+{
+	raw_post_recv(raw, 0, 0, 1, RAW_SLOT);
+	raw_post_send(raw, 0, 0, size, 0);
+	return raw_wait(raw);
+}
+
+static uint16_t sum_of(const struct mlx5_cqe64 *cqe)
+{
+	uint16_t sum;
+
+	memcpy(&sum, (const uint8_t *)cqe + 20, 2);
+	return be16toh(sum);
+}
+
+static void described(void **state)
+{
+	static const struct {
+		struct raw_frame frame;
+		uint8_t l3, l4;
+	} cases[] = {
+		{{.payload = 40}, IPV4, UDP},
+		{{.payload = 41, .tcp = true}, IPV4, TCP},
+		{{.payload = 42, .ipv6 = true}, IPV6, UDP},
+		{{.payload = 43, .ipv6 = true, .tcp = true}, IPV6, TCP},
+		{{.payload = 44, .vlan = 5}, IPV4, UDP},
+	};
 	struct raw raw;
 
 	(void)state;
-	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .max_wr = 16});
-	for (uint32_t i = 0; i < 100; i++) {
-		struct raw_frame frame = {.payload = 18 + i * 7, .seed = i, .dest_port = 7};
-		uint32_t size = raw_make(raw_slot(&raw, 0), &frame);
-		struct ibv_wc wc;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .hash = RAW_ALL_HASH});
+	for (size_t i = 0; i < N(cases); i++) {
+		const struct raw_frame *frame = &cases[i].frame;
+		uint32_t l3_at = frame->vlan ? 18 : 14, size = raw_make(raw_slot(&raw, 0), frame);
+		struct mlx5_cqe64 *cqe = send_and_receive(&raw, size);
 
-		raw_post_recv(&raw, 0, 1000 + i, 1, RAW_SLOT);
+		assert_int_equal(cqe->hds_ip_ext, MLX5_CQE_L2_OK | MLX5_CQE_L3_OK | MLX5_CQE_L4_OK);
+		assert_int_equal(cqe->l4_hdr_type_etc, cases[i].l3 << 2 | cases[i].l4 << 4);
+		assert_int_equal(sum_of(cqe), raw_sum(raw_slot(&raw, 0) + l3_at, size - l3_at, 0));
+		assert_int_equal(be32toh(cqe->sop_drop_qpn), 0); /* no flow tag */
+		assert_true(be64toh(cqe->timestamp) != 0);
+		/* and with checksums that are wrong */
+		raw_spoil_sums(raw_slot(&raw, 0), frame->vlan, frame->ipv6, frame->tcp);
+		cqe = send_and_receive(&raw, size);
+		assert_int_equal(
+			cqe->hds_ip_ext, MLX5_CQE_L2_OK | (frame->ipv6 ? MLX5_CQE_L3_OK : 0));
+	}
+	raw_close(&raw);
+}
+
+static void fragments_and_others(void **state)
+{
+	struct mlx5_cqe64 *cqe;
+	struct raw raw;
+	uint8_t *frame;
+	uint32_t size;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	frame = raw_slot(&raw, 0);
+	size = raw_make(frame, &(struct raw_frame){.payload = 40});
+	frame[20] = 0x20; /* more fragments */
+	cqe = send_and_receive(&raw, size);
+	assert_int_equal(cqe->l4_hdr_type_etc, 0x80 | IPV4 << 2 | UDP << 4);
+	assert_int_equal(cqe->hds_ip_ext & MLX5_CQE_L4_OK, 0);
+	frame[21] = 9; /* a later one */
+	cqe = send_and_receive(&raw, size);
+	assert_int_equal(cqe->l4_hdr_type_etc, 0x80 | IPV4 << 2);
+	frame[12] = 0x08; /* ARP's type */
+	frame[13] = 0x06;
+	cqe = send_and_receive(&raw, size);
+	assert_int_equal(cqe->l4_hdr_type_etc, 0);
+	assert_int_equal(cqe->hds_ip_ext, MLX5_CQE_L2_OK);
+	raw_close(&raw);
+}
+
+/* The verification suite of Microsoft's RSS: 66.9.149.187:2794 to 161.142.100.80:1766. */
+static void hash_as_defined(void **state)
+{
+	static const struct {
+		uint64_t fields;
+		uint32_t hash;
+		uint8_t type;
+	} cases[] = {
+		{IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4, 0x323e8fc2, 1 << 2},
+		{RAW_ALL_HASH, 0x51ccc178, 1 << 2 | 2 << 6},
+	};
+	static const uint8_t addresses[8] = {66, 9, 149, 187, 161, 142, 100, 80};
+
+	(void)state;
+	for (size_t i = 0; i < N(cases); i++) {
+		struct mlx5_cqe64 *cqe;
+		struct raw raw;
+		uint32_t size, hash;
+
+		raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .hash = cases[i].fields});
+		size = raw_make(raw_slot(&raw, 0),
+			&(struct raw_frame){.payload = 40, .source_port = 2794, .dest_port = 1766});
+		memcpy(raw_slot(&raw, 0) + 26, addresses, 8);
+		cqe = send_and_receive(&raw, size);
+		memcpy(&hash, (uint8_t *)cqe + 12, 4);
+		assert_int_equal(be32toh(hash), cases[i].hash);
+		assert_int_equal(((uint8_t *)cqe)[16], cases[i].type);
+		raw_close(&raw);
+	}
+}
+
+/* Flows spread over the queues by the lowest bits of their hash, and each stays on its own. */
+static void spread(void **state)
+{
+	uint32_t n[4] = {0}, last = 0;
+	struct raw raw;
+
+	(void)state;
+	raw_open(&raw,
+		&(struct raw_conf){
+			.receiver = RAW_WQ, .n_wqs = 4, .hash = RAW_ALL_HASH, .max_wr = 64});
+	for (uint32_t i = 0; i < 64; i++)
+		for (uint32_t q = 0; q < 4; q++)
+			raw_post_recv(&raw, q, q, 1 + q, RAW_SLOT);
+	for (uint32_t i = 0; i < 64; i++) {
+		struct raw_frame frame = {.payload = 40, .source_port = (uint16_t)(i / 2 * 131)};
+		uint32_t size = raw_make(raw_slot(&raw, 0), &frame), hash;
+		struct mlx5_cqe64 *cqe;
+
 		raw_post_send(&raw, i, 0, size, 0);
 		expect_wc(raw.side.send_cq, i, IBV_WC_SUCCESS);
-		wc = wait_wc(raw.side.recv_cq);
-		assert_int_equal(wc.status, IBV_WC_SUCCESS);
-		assert_int_equal(wc.wr_id, 1000 + i);
-		assert_int_equal(wc.byte_len, size);
-		expect_frame(&raw, 1, raw_slot(&raw, 0), size);
+		cqe = raw_wait(&raw);
+		memcpy(&hash, (uint8_t *)cqe + 12, 4);
+		if (i % 2)
+			assert_int_equal(hash, last);
+		last = hash;
+		n[be32toh(hash) & 3]++;
+		assert_memory_equal(
+			raw_slot(&raw, 1 + (be32toh(hash) & 3)), raw_slot(&raw, 0), size);
 	}
+	for (uint32_t q = 0; q < 4; q++)
+		assert_true(n[q] >= 4);
+	raw_close(&raw);
+}
+
+/* ---- several frames in a WQE ---- */
+
+/* Pointers and inlined frames alternate; each frame comes by itself. */
+static void multi_packet(void **state)
+{
+	struct ring ring;
+	struct raw raw;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .max_wr = 64});
+	ring_take(&ring, &raw.side);
+	for (uint32_t round = 0; round < 40; round++) {
+		uint8_t frames[2][128], *wqe;
+		uint32_t size[2], ds = 2 + 3 * (1 + (60 + 3) / 16 + 1);
+
+		for (uint32_t i = 0; i < 2; i++)
+			size[i] = raw_make(frames[i],
+				&(struct raw_frame){.payload = 18 - i, .seed = round * 2 + i});
+		for (uint32_t i = 0; i < 6; i++)
+			raw_post_plain(&raw, 10 + i, RAW_SLOT);
+		memcpy(raw_slot(&raw, 0), frames[0], size[0]);
+		ds = 2 + 3 + 3 * 4;
+		wqe = malloc(64 * 5);
+		memset(wqe, 0, 64 * 5);
+		for (uint32_t i = 0, at = 32; i < 3; i++) {
+			uint32_t inlined = htobe32(size[1] | 0x80000000u);
+
+			ring_data(wqe + at, size[0], ring.lkey, ring.memory);
+			at += 16;
+			memcpy(wqe + at, &inlined, 4);
+			memcpy(wqe + at + 4, frames[1], size[1]);
+			at += 64;
+		}
+		/* into the ring, over its end */
+		ring_write_ctrl(&ring, MULTI_PACKET, 1);
+		ring.head = ring.last;
+		{
+			struct mlx5_wqe_ctrl_seg *ctrl = (void *)ring_slot(&ring, ring.last);
+
+			ctrl->qpn_ds = htobe32(ring.qpn << 8 | ds);
+			memcpy((uint8_t *)ctrl + 16, wqe + 16, 48);
+			for (uint32_t b = 1; b < 5; b++)
+				memcpy(ring_slot(&ring, (uint16_t)(ring.last + b)), wqe + 64 * b,
+					64);
+			ring.head = (uint16_t)(ring.last + (ds + 3) / 4);
+		}
+		free(wqe);
+		ring_post(&ring);
+		{
+			struct mlx5_err_cqe *cqe = ring_wait(&ring);
+
+			assert_int_equal(cqe->op_own >> 4, MLX5_CQE_REQ);
+			assert_int_equal(be32toh(cqe->s_wqe_opcode_qpn) >> 24, MULTI_PACKET);
+			assert_int_equal(be16toh(cqe->wqe_counter), ring.last);
+			ring.cq.dbrec[0] = htobe32(ring.cq_head);
+		}
+		for (uint32_t i = 0; i < 6; i++) {
+			struct mlx5_cqe64 *cqe = raw_wait(&raw);
+
+			assert_int_equal(
+				be32toh(cqe->byte_cnt), size[i % 2] < 60 ? 60 : size[i % 2]);
+			assert_memory_equal(raw_slot(&raw, 10 + i), frames[i % 2], size[i % 2]);
+		}
+	}
+	raw_close(&raw);
+}
+
+/* As many as the size of a WQE has room for. */
+static void most_packets(void **state)
+{
+	struct ring ring;
+	struct raw raw;
+	uint32_t size;
+	uint8_t *wqe;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .max_wr = 64});
+	ring_take(&ring, &raw.side);
+	size = raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 200});
+	for (uint32_t i = 0; i < 61; i++)
+		raw_post_plain(&raw, 10 + i, RAW_SLOT);
+	wqe = ring_write_ctrl(&ring, MULTI_PACKET, 63);
+	for (uint32_t i = 0; i < 61; i++)
+		ring_data(wqe + 32 + 16 * i, size, ring.lkey, ring.memory);
+	ring_post(&ring);
+	assert_int_equal(ring_wait(&ring)->op_own >> 4, MLX5_CQE_REQ);
+	for (uint32_t i = 0; i < 61; i++) {
+		assert_int_equal(be16toh(raw_wait(&raw)->wqe_counter), i);
+		assert_memory_equal(raw_slot(&raw, 10 + i), raw_slot(&raw, 0), size);
+	}
+	raw_expect_quiet(&raw);
+	raw_close(&raw);
+}
+
+/* ---- without room ---- */
+
+static uint64_t hw_counter(struct raw *raw, const char *name)
+{
+	char path[256], text[32] = "";
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/hw_counters/%s",
+		ibv_get_device_name(raw->context->device), name);
+	file = fopen(path, "r");
+	assert_non_null(file);
+	assert_non_null(fgets(text, sizeof(text), file));
+	fclose(file);
+	return strtoull(text, NULL, 10);
+}
+
+static void out_of_buffer(void **state)
+{
+	struct raw raw;
+	uint64_t before;
+	uint32_t size;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	before = hw_counter(&raw, "out_of_buffer");
+	size = raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 40});
+	raw_post_recv(&raw, 0, 0, 1, RAW_SLOT);
+	for (uint64_t i = 0; i < 4; i++) {
+		raw_post_send(&raw, i, 0, size, 0);
+		expect_wc(raw.side.send_cq, i, IBV_WC_SUCCESS);
+	}
+	raw_wait(&raw);
+	raw_expect_quiet(&raw);
+	assert_int_equal(hw_counter(&raw, "out_of_buffer") - before, 3);
+	raw_close(&raw);
+}
+
+/* A frame that the WQE has no room for fails the queue; what is posted is flushed. It can be reset. */
+static void too_long_for_the_wqe(void **state)
+{
+	struct ibv_wq_attr reset = {.attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RESET};
+	struct ibv_wq_attr ready = {.attr_mask = IBV_WQ_ATTR_STATE, .wq_state = IBV_WQS_RDY};
+	struct raw raw;
+	uint32_t size;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	size = raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 400});
+	raw_post_recv(&raw, 0, 7, 1, 100);
+	raw_post_recv(&raw, 0, 8, 1, RAW_SLOT);
+	raw_post_send(&raw, 0, 0, size, 0);
+	expect_wc(raw.side.recv_cq, 7, IBV_WC_LOC_LEN_ERR);
+	expect_wc(raw.side.recv_cq, 8, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(ibv_modify_wq(raw.wq[0], &reset), 0);
+	assert_int_equal(ibv_modify_wq(raw.wq[0], &ready), 0);
+	raw_post_recv(&raw, 0, 9, 1, RAW_SLOT);
+	raw_post_send(&raw, 1, 0, size, 0);
+	expect_wc(raw.side.recv_cq, 9, IBV_WC_SUCCESS);
 	raw_close(&raw);
 }
 
@@ -63,7 +547,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(qp_to_itself),
-		cmocka_unit_test(wq_by_hash),
+		cmocka_unit_test(qp_to_wq),
+		cmocka_unit_test(gather_and_scatter),
+		cmocka_unit_test(short_frames),
+		cmocka_unit_test(offloaded_sums),
+		cmocka_unit_test(zero_sum),
+		cmocka_unit_test(inserted_tag),
+		cmocka_unit_test(stripped_tag),
+		cmocka_unit_test(described),
+		cmocka_unit_test(fragments_and_others),
+		cmocka_unit_test(hash_as_defined),
+		cmocka_unit_test(spread),
+		cmocka_unit_test(multi_packet),
+		cmocka_unit_test(most_packets),
+		cmocka_unit_test(out_of_buffer),
+		cmocka_unit_test(too_long_for_the_wqe),
 	};
 
 	setenv("VHCA_WIRE", "loopback", 1);
