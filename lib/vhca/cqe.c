@@ -46,11 +46,15 @@ static cold bool no_room(struct vhca_cq *cq, struct vhca_qp *qp)
 /* The consumer index is read only when the ring looks full by the one read before. */
 static bool has_room(struct vhca_cq *cq, struct vhca_qp *qp)
 {
-	uint32_t pi = cq->pi + cq->held;
+	uint32_t pi = cq->pi + cq->held, record;
 
 	if (likely(pi - cq->ci <= cq->mask))
 		return likely(!cq->dead) || no_room(cq, qp);
-	cq->ci = pi - ((pi - vhca_record_read(&cq->db[0])) & 0xffffff);
+	record = vhca_record_read(&cq->db[0]);
+	cq->ci = pi - ((pi - record) & 0xffffff);
+	/* A device looks at as many bits as the ring has: some programs count only 16 (DPDK does). */
+	if (pi - cq->ci > cq->mask && record <= UINT16_MAX && cq->mask < UINT16_MAX / 2)
+		cq->ci = pi - ((pi - record) & UINT16_MAX);
 	if (likely(pi - cq->ci <= cq->mask))
 		return likely(!cq->dead) || no_room(cq, qp);
 	return cq->ignore_overrun || no_room(cq, qp);

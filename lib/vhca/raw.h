@@ -81,7 +81,7 @@ uint64_t vhca_sum_pseudo(const struct vhca_frame *frame);
 struct vhca_wq {
 	struct vhca_qp queue;  /* of kind VHCA_WQ, in no table of QPs; queue.number is the RQ's */
 	uint32_t strides_used; /* of the WQE that is next */
-	uint64_t received, bytes, out_of_buffer, not_ready; /* frames, of which some were dropped */
+	uint64_t received, bytes, out_of_buffer; /* frames */
 	struct vhca_wq_attr attr;
 };
 
@@ -146,6 +146,6 @@ bool vhca_raw_send(struct vhca_device *device, const struct vhca_sge *sge, uint3
 void vhca_raw_transmit(struct vhca_device *device, const uint8_t *frame, uint32_t size);
 /* To the least size of a frame, for which there is room; the new size. */
 uint32_t vhca_frame_pad(uint8_t *frame, uint32_t size);
-/* Makes the checksum of a frame that was parsed and has an L4 header. `bytes` are its own. */
-void vhca_frame_write_l4_sum(const struct vhca_frame *frame, uint8_t *bytes);
+/* Makes the L4 checksum of a frame whose sender has left it to a device. */
+void vhca_frame_complete_sum(uint8_t *bytes, uint32_t size);
 #endif

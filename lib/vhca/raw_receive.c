@@ -60,15 +60,22 @@ static void describe(
 
 /* ---- WQEs ---- */
 
+static force_inline struct vhca_raw_counters *raw_counters(const struct vhca_wq *wq)
+{
+	return &wq->queue.object.context->device->raw;
+}
+
 static void out_of_buffer(struct vhca_wq *wq)
 {
 	wq->out_of_buffer++;
+	raw_counters(wq)->out_of_buffer++;
 	vhca_counters_of(&wq->queue.object)->out_of_buffer++;
 }
 
 /* The WQE completes in error, and the queue fails with it. */
 static void failed(struct vhca_wq *wq, const struct vhca_receive *receive, uint8_t syndrome)
 {
+	raw_counters(wq)->failed++;
 	receive_take(&wq->queue, receive);
 	wq->strides_used = 0;
 	vhca_cqe_error(&wq->queue, MLX5_CQE_RESP_ERR, syndrome, 0, 0, receive->index);
@@ -97,6 +104,7 @@ static void received(
 	struct vhca_wq *wq, struct arrival *arrival, uint16_t counter, uint16_t n, uint32_t length)
 {
 	wq->received++;
+	raw_counters(wq)->delivered++;
 	wq->bytes += length;
 	vhca_cqe_raw(&wq->queue, &arrival->cqe, counter, n);
 }
@@ -201,8 +209,10 @@ static void into_strides(struct vhca_wq *wq, struct arrival *arrival)
 	}
 	if (!wq->strides_used)
 		check_room(wq, &receive);
-	if (unlikely(wq->queue.state != IBV_QPS_RTR))
+	if (unlikely(wq->queue.state != IBV_QPS_RTR)) {
+		raw_counters(wq)->failed++;
 		return;
+	}
 	syndrome = fill_strides(wq, &receive, &arrival->message, n);
 	if (unlikely(syndrome)) {
 		failed(wq, &receive, syndrome);
@@ -224,7 +234,7 @@ static void into_strides(struct vhca_wq *wq, struct arrival *arrival)
 static void deliver(struct vhca_wq *wq, struct arrival *arrival)
 {
 	if (unlikely(wq->queue.state != IBV_QPS_RTR))
-		wq->not_ready++;
+		raw_counters(wq)->not_ready++;
 	else if (wq->attr.striding)
 		into_strides(wq, arrival);
 	else
@@ -237,8 +247,10 @@ static cold void lost(struct vhca_wq *wq, uintptr_t address)
 	struct vhca_receive receive;
 
 	if (vhca_queue_lost(wq->queue.object.context->device, address) ||
-		!rq_peek(&wq->queue, &receive))
+		!rq_peek(&wq->queue, &receive)) {
+		raw_counters(wq)->failed++;
 		return;
+	}
 	vhca_rule_report(VHCA_RULE_FREED_MEMORY, &wq->queue, receive.index,
 		"an address that a frame is written to", address, VHCA_ANOTHER);
 	failed(wq, &receive, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
@@ -291,22 +303,31 @@ bool vhca_raw_wanted(const struct vhca_device *device)
 
 bool vhca_raw_receive(struct vhca_device *device, const uint8_t *bytes, uint32_t size)
 {
+	struct vhca_raw_counters *counters = &device->raw;
 	struct vhca_steered steered;
 	struct vhca_frame frame;
 
 	if (!vhca_raw_wanted(device) || size < VHCA_MIN_FRAME || !device->port_up)
 		return false;
+	counters->came++;
 	if (unlikely(size > VHCA_MAX_FRAME)) {
+		counters->too_long++;
 		device->counters.port_rcv_errors++;
 		return true;
 	}
 	vhca_frame_parse(&frame, bytes, size);
 	vhca_steer(device, &frame, &steered);
-	if (!steered.n && !steered.dropped)
+	if (!steered.n && !steered.dropped) {
+		counters->host++;
 		return false;
+	}
 	count_received(device, &frame);
-	if (steered.dropped)
+	if (steered.dropped) {
+		counters->ruled_out++;
 		return true;
+	}
+	counters->taken++;
+	counters->copies += steered.n;
 	vhca_frame_sums(&frame);
 	for (uint32_t i = 0; i < steered.n; i++)
 		to_tir(steered.to[i].tir, &frame, steered.to[i].flow_tag);

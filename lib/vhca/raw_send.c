@@ -42,7 +42,7 @@ static void write_sum(uint8_t *at, uint64_t sum, bool zero_means_none)
 	memcpy(at, &folded, sizeof(folded));
 }
 
-void vhca_frame_write_l4_sum(const struct vhca_frame *frame, uint8_t *bytes)
+static void write_l4_sum(const struct vhca_frame *frame, uint8_t *bytes)
 {
 	bool udp = frame->l4 == VHCA_L4_UDP;
 	uint8_t *header = bytes + frame->l4_at, *at = header + (udp ? UDP_SUM_AT : TCP_SUM_AT);
@@ -64,7 +64,13 @@ static void fill_sums(uint8_t *bytes, uint32_t size, uint8_t checksums)
 		write_sum(header + IPV4_SUM_AT, vhca_sum(header, (header[0] & 15) * 4u), false);
 	}
 	if (checksums & MLX5_ETH_WQE_L4_CSUM && frame.l4 && !frame.fragment)
-		vhca_frame_write_l4_sum(&frame, bytes);
+		write_l4_sum(&frame, bytes);
+}
+
+void vhca_frame_complete_sum(uint8_t *bytes, uint32_t size)
+{
+	if (size >= VHCA_MIN_FRAME && size <= VHCA_MAX_FRAME)
+		fill_sums(bytes, size, MLX5_ETH_WQE_L4_CSUM);
 }
 
 bool vhca_raw_send(struct vhca_device *device, const struct vhca_sge *sge, uint32_t n_sge,

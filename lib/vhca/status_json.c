@@ -1,8 +1,8 @@
 /* status_json.c - the devices of the process and what lives on them, as JSON */
 #include "vhca/status.h"
 
-#include "vhca/device.h"
 #include "vhca/doze.h"
+#include "vhca/raw.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -82,10 +82,13 @@ static const char *state_name(uint8_t state)
 
 static const char *type_name(uint8_t type)
 {
-	return type == IBV_QPT_RC    ? "RC"
-		: type == IBV_QPT_UC ? "UC"
-		: type == IBV_QPT_UD ? "UD"
-				     : "?";
+	switch (type) {
+	case IBV_QPT_RC: return "RC";
+	case IBV_QPT_UC: return "UC";
+	case IBV_QPT_UD: return "UD";
+	case IBV_QPT_RAW_PACKET: return "RAW";
+	default: return "?";
+	}
 }
 
 static void add_gid_text(struct vhca_text *text, const uint8_t raw[16])
@@ -102,7 +105,7 @@ static void add_qp(struct vhca_text *text, const struct vhca_object *object)
 
 	vhca_text_add(text, "%s{\"number\":%u,\"type\":\"%s\",\"state\":\"%s\"", comma(text),
 		qp->number, type_name(qp->type), state_name(qp->state));
-	if (qp->type != IBV_QPT_UD && qp->state >= IBV_QPS_RTR) {
+	if ((qp->type == IBV_QPT_RC || qp->type == IBV_QPT_UC) && qp->state >= IBV_QPS_RTR) {
 		vhca_text_add(text, ",\"peer\":%u,\"peer_gid\":", qp->set.dest_qp_num);
 		add_gid_text(text, qp->set.ah_attr.grh.dgid.raw);
 	}
@@ -116,7 +119,34 @@ static void add_qp(struct vhca_text *text, const struct vhca_object *object)
 		vhca_text_add(text, ",\"recv_cq\":%u", qp->recv_cq->number);
 	if (qp->srq)
 		vhca_text_add(text, ",\"srq\":%u", qp->srq->number);
+	if (qp->wq)
+		vhca_text_add(text, ",\"wq\":%u", qp->wq->queue.number);
 	vhca_text_add(text, "}");
+}
+
+static void add_wq(struct vhca_text *text, const struct vhca_wq *wq)
+{
+	const struct vhca_qp *queue = &wq->queue;
+
+	vhca_text_add(text,
+		"%s{\"number\":%u,\"state\":\"%s\",\"size\":%u,\"posted\":%u,\"done\":%u,"
+		"\"cq\":%u,\"frames\":%llu,\"bytes\":%llu,\"out_of_buffer\":%llu}",
+		comma(text), queue->number, state_name(queue->state), queue->rq_mask + 1,
+		queue->rq_pi, queue->rq_ci, queue->recv_cq->number,
+		(unsigned long long)wq->received, (unsigned long long)wq->bytes,
+		(unsigned long long)wq->out_of_buffer);
+}
+
+/* A raw QP's own as well. */
+static void add_wqs(struct vhca_text *text, const struct vhca_device *device)
+{
+	const struct vhca_numbers *wqs = &device->tables->wqs;
+
+	vhca_text_add(text, ",\"wqs\":[");
+	for (uint32_t i = 0; i < wqs->n; i++)
+		if (wqs->object[i])
+			add_wq(text, wqs->object[i]);
+	vhca_text_add(text, "]");
 }
 
 static void add_cq(struct vhca_text *text, const struct vhca_object *object)
@@ -195,6 +225,17 @@ static void add_counters(struct vhca_text *text, const struct vhca_counters *cou
 	vhca_text_add(text, "}");
 }
 
+static void add_raw_counters(struct vhca_text *text, const struct vhca_raw_counters *counters)
+{
+	vhca_text_add(text, ",\"raw\":{");
+#define ADD_COUNTER(name_) \
+	vhca_text_add(     \
+		text, "%s\"" #name_ "\":%llu", comma(text), (unsigned long long)counters->name_);
+	VHCA_RAW_COUNTERS(ADD_COUNTER)
+#undef ADD_COUNTER
+	vhca_text_add(text, "}");
+}
+
 /* Those that are not 0: most are faults of peers. */
 static void add_wire_counters(struct vhca_text *text, const struct vhca_wire *wire)
 {
@@ -230,7 +271,9 @@ static void add_device(struct vhca_text *text, struct vhca_device *device)
 	add_objects(text, device, "cqs", VHCA_CQ, add_cq);
 	add_objects(text, device, "srqs", VHCA_SRQ, add_srq);
 	add_objects(text, device, "mrs", VHCA_MR, add_mr);
+	add_wqs(text, device);
 	add_counters(text, &device->counters);
+	add_raw_counters(text, &device->raw);
 	add_wire_counters(text, device->wire);
 	vhca_unlock(device);
 	vhca_text_add(text, "}");

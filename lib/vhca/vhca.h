@@ -186,6 +186,27 @@ static inline uint64_t vhca_counter_shown(const char *name, uint64_t value)
 	return strstr(name, "_data") ? value / 4 : value;
 }
 
+/* Raw frames that have come: too_long, host's (no rule is for them), ruled_out, or taken, which is as
+ * copies for as many queues as the rules say: delivered, out_of_buffer, not_ready (the queue receives
+ * nothing), or failed (the queue was wrong, and failed with it). */
+#define VHCA_RAW_COUNTERS(X) \
+	X(came)              \
+	X(too_long)          \
+	X(host)              \
+	X(ruled_out)         \
+	X(taken)             \
+	X(copies)            \
+	X(delivered)         \
+	X(out_of_buffer)     \
+	X(not_ready)         \
+	X(failed)
+
+struct vhca_raw_counters {
+#define VHCA_COUNTER(name_) uint64_t name_;
+	VHCA_RAW_COUNTERS(VHCA_COUNTER)
+#undef VHCA_COUNTER
+};
+
 /* ---- device.c ---- */
 
 struct vhca_gid {
@@ -218,6 +239,7 @@ struct vhca_device {
 	int refused; /* errno: it has not the address that was asked for, which has been told; 0 */
 	enum ibv_mtu mtu;
 	struct vhca_counters counters;
+	struct vhca_raw_counters raw;
 	struct vhca_gid gids[VHCA_N_GIDS];
 	uint8_t address[16];                     /* of the port; IPv4 is mapped into IPv6 */
 	uint8_t gateways[VHCA_MAX_GATEWAYS][16]; /* on an Ethernet wire, to what is beyond a link */

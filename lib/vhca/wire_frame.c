@@ -6,15 +6,13 @@
  */
 
 #include "vhca/flow.h"
+#include "vhca/frame_io.h"
 #include "vhca/interface.h"
 #include "vhca/neighbor.h"
 #include "vhca/raw.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <linux/if_packet.h>
-#include <linux/if_tun.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -22,15 +20,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#ifndef PACKET_IGNORE_OUTGOING
-#define PACKET_IGNORE_OUTGOING 23
-#endif
-
 enum {
-	TAG_BYTES = 4,
-	TYPE_ALL = 0x0003,
+	TAG_BYTES = VHCA_TAG_BYTES,
 	HEADROOM = VHCA_ETHERNET + TAG_BYTES + VHCA_ROUTE_BYTES,
-	MAX_FRAME = 65536,
 	MOST_HEADERS = 96,    /* from GRH to ICRC, of the packet that has most of them */
 	RECEIVE_FRAMES = 256, /* before the queues have their turn */
 	MAX_WAITING = 64,     /* frames to neighbors whose MAC is not known yet */
@@ -47,7 +39,7 @@ struct waiting {
 
 struct frame_carrier {
 	struct vhca_carrier carrier;
-	bool is_socket; /* the kernel takes the tag out of frames, and tells it beside them */
+	struct vhca_frame_io *io;
 	struct vhca_neighbors neighbors;
 	struct waiting *waiting;
 	uint32_t n_waiting;
@@ -60,10 +52,7 @@ struct frame_carrier {
 	uint8_t out[HEADROOM + VHCA_MAX_PACKET];
 	/* the frame that came last, and whether its receiver was not ready */
 	bool held;
-	uint16_t tag;
-	uint8_t *frame;
-	size_t frame_size;
-	uint8_t in[TAG_BYTES + MAX_FRAME]; /* in front, room for a tag that came beside it */
+	struct vhca_frame_in in;
 };
 
 static struct frame_carrier *frame_carrier(struct vhca_carrier *carrier)
@@ -204,8 +193,7 @@ static void send_frame(struct frame_carrier *frames, uint8_t *frame, size_t size
 		put_be16(frame + 12, VHCA_TYPE_VLAN);
 		put_be16(frame + 14, tag);
 	}
-	if (write(frames->carrier.fd, frame, size) != (ssize_t)size)
-		frames->carrier.refused++;
+	frames->carrier.refused += vhca_frame_io_send(frames->io, frame, size);
 }
 
 static void send_packet(struct frame_carrier *frames, const uint8_t mac[VHCA_MAC],
@@ -312,48 +300,44 @@ static void commit(struct vhca_carrier *carrier)
 
 static void frame(struct vhca_carrier *carrier, const uint8_t *bytes, uint32_t size)
 {
-	if (write(carrier->fd, bytes, size) != (ssize_t)size)
-		carrier->refused++;
+	carrier->refused += vhca_frame_io_send(frame_carrier(carrier)->io, bytes, size);
 }
 
-/* Each frame leaves as it is committed. */
 static void flush(struct vhca_carrier *carrier)
 {
-	(void)carrier;
+	carrier->refused += vhca_frame_io_flush(frame_carrier(carrier)->io);
 }
 
 /* ---- in ---- */
 
-/* The frame as it lay on the wire, with the tag in its place. */
+/* The frame as it lay on the wire: with its tag in its place, its checksum, and padded. */
 static void take_raw(struct frame_carrier *frames)
 {
-	uint8_t *frame = frames->frame;
-	size_t size = frames->frame_size;
+	uint8_t *bytes = frames->in.bytes;
+	size_t size = frames->in.size;
 
-	if (frames->tag) {
-		memmove(frame - TAG_BYTES, frame, 2 * VHCA_MAC);
-		frame -= TAG_BYTES;
+	if (frames->in.tag) {
+		memmove(bytes - TAG_BYTES, bytes, 2 * VHCA_MAC);
+		bytes -= TAG_BYTES;
 		size += TAG_BYTES;
-		put_be16(frame + 12, VHCA_TYPE_VLAN);
-		put_be16(frame + 14, frames->tag);
+		put_be16(bytes + 12, VHCA_TYPE_VLAN);
+		put_be16(bytes + 14, frames->in.tag);
 	}
-	if (size > VHCA_MAX_FRAME) {
-		frames->carrier.device->counters.port_rcv_errors++;
-		return;
-	}
-	vhca_raw_receive(frames->carrier.device, frame, vhca_frame_pad(frame, (uint32_t)size));
+	if (frames->in.sum_missing)
+		vhca_frame_complete_sum(bytes, (uint32_t)size);
+	vhca_raw_receive(frames->carrier.device, bytes, vhca_frame_pad(bytes, (uint32_t)size));
 }
 
 /* What is not RoCE's is for raw queues, if there are any. */
 static bool take_packet(struct frame_carrier *frames, struct vhca_packet_wire *wire)
 {
-	const uint8_t *headers = frames->frame + VHCA_ETHERNET;
+	const uint8_t *headers = frames->in.bytes + VHCA_ETHERNET;
 	size_t packet_size = 0, n;
 	struct vhca_route route;
 
-	n = vhca_route_parse(get_be16(headers - 2), headers, frames->frame_size - VHCA_ETHERNET,
+	n = vhca_route_parse(get_be16(headers - 2), headers, frames->in.size - VHCA_ETHERNET,
 		&route, &packet_size);
-	route.tag = frames->tag;
+	route.tag = frames->in.tag;
 	if (!n || !find_gid(frames, route.dest, route.tag, route.v1, &frames->dest_at)) {
 		if (n)
 			vhca_wire_drop(wire,
@@ -364,7 +348,7 @@ static bool take_packet(struct frame_carrier *frames, struct vhca_packet_wire *w
 		return true;
 	}
 	vhca_neighbor_learn(&frames->neighbors, route.source, route.tag & VHCA_VLAN_MASK,
-		frames->frame + VHCA_MAC);
+		frames->in.bytes + VHCA_MAC);
 	return vhca_wire_receive(
 		wire, &route, vhca_icrc_of_headers(headers, n), headers + n, packet_size);
 }
@@ -375,67 +359,15 @@ static bool take_frame(struct frame_carrier *frames, struct vhca_packet_wire *wi
 	uint8_t answer[TAG_BYTES + VHCA_NEIGHBOR_FRAME];
 	size_t size;
 
-	if (frames->frame_size < VHCA_ETHERNET)
+	if (frames->in.size < VHCA_ETHERNET)
 		return true;
-	size = vhca_neighbor_heard(&frames->neighbors, frames->tag & VHCA_VLAN_MASK, frames->frame,
-		frames->frame_size, answer + TAG_BYTES);
+	size = vhca_neighbor_heard(&frames->neighbors, frames->in.tag & VHCA_VLAN_MASK,
+		frames->in.bytes, frames->in.size, answer + TAG_BYTES);
 	if (size)
-		send_frame(frames, answer + TAG_BYTES, size, frames->tag & VHCA_VLAN_MASK);
+		send_frame(frames, answer + TAG_BYTES, size, frames->in.tag & VHCA_VLAN_MASK);
 	if (frames->waiting)
 		send_waiting(frames);
 	return take_packet(frames, wire);
-}
-
-/* The tag of a frame that a packet socket has read; 0: there is none. */
-static uint16_t tag_beside(struct msghdr *message)
-{
-	struct cmsghdr *header = CMSG_FIRSTHDR(message);
-	struct tpacket_auxdata aux;
-
-	if (!header || header->cmsg_level != SOL_PACKET || header->cmsg_type != PACKET_AUXDATA)
-		return 0;
-	memcpy(&aux, CMSG_DATA(header), sizeof(aux));
-	return aux.tp_status & TP_STATUS_VLAN_VALID ? aux.tp_vlan_tci : 0;
-}
-
-static ssize_t read_socket(struct frame_carrier *frames)
-{
-	union {
-		struct cmsghdr align;
-		uint8_t room[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
-	} control;
-	struct iovec part = {frames->in + TAG_BYTES, MAX_FRAME};
-	struct msghdr message = {.msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	ssize_t size = recvmsg(frames->carrier.fd, &message, 0);
-
-	if (size > 0)
-		frames->tag = tag_beside(&message);
-	return size;
-}
-
-/* Leaves the frame without its tag. False: there is none. */
-static bool read_frame(struct frame_carrier *frames)
-{
-	uint8_t *frame = frames->in + TAG_BYTES;
-	ssize_t size;
-
-	frames->tag = 0;
-	size = frames->is_socket ? read_socket(frames) : read(frames->carrier.fd, frame, MAX_FRAME);
-	if (size <= 0)
-		return false;
-	frames->frame = frame;
-	frames->frame_size = (size_t)size;
-	if (size >= VHCA_ETHERNET + TAG_BYTES && !frames->tag &&
-		get_be16(frame + 12) == VHCA_TYPE_VLAN) {
-		frames->tag = get_be16(frame + 14);
-		frames->frame += TAG_BYTES;
-		frames->frame_size -= TAG_BYTES;
-		memmove(frames->frame, frame, 2 * VHCA_MAC);
-	}
-	return true;
 }
 
 static unsigned int receive(struct vhca_carrier *carrier, struct vhca_packet_wire *wire)
@@ -444,7 +376,7 @@ static unsigned int receive(struct vhca_carrier *carrier, struct vhca_packet_wir
 	unsigned int n = 0;
 
 	for (; n < RECEIVE_FRAMES; n++) {
-		if (!frames->held && !read_frame(frames))
+		if (!frames->held && !vhca_frame_io_receive(frames->io, &frames->in))
 			break;
 		frames->held = false;
 		frames->held = !take_frame(frames, wire);
@@ -456,62 +388,11 @@ static unsigned int receive(struct vhca_carrier *carrier, struct vhca_packet_wir
 
 /* ---- life ---- */
 
-static int open_tap(const char *name)
-{
-	struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI};
-	int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
-	int error;
-
-	if (fd < 0)
-		return -errno;
-	memcpy(request.ifr_name, name, min(strlen(name), sizeof(request.ifr_name) - 1));
-	if (!ioctl(fd, TUNSETIFF, &request))
-		return fd;
-	error = errno;
-	close(fd);
-	return -error;
-}
-
-/* All frames, as a port with a MAC of its own behind that interface would get them. */
-static int set_up_packet_socket(int fd, unsigned int index)
-{
-	struct sockaddr_ll name = {
-		.sll_family = AF_PACKET, .sll_protocol = be16(TYPE_ALL), .sll_ifindex = (int)index};
-	struct packet_mreq promiscuous = {.mr_ifindex = (int)index, .mr_type = PACKET_MR_PROMISC};
-	int one = 1, bytes = 4 * 1024 * 1024;
-
-	if (bind(fd, (const struct sockaddr *)&name, sizeof(name)))
-		return -errno;
-	setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof(promiscuous));
-	setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof(one));
-	setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof(one));
-	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
-	return 0;
-}
-
-static int open_packet_socket(const char *name)
-{
-	unsigned int index = if_nametoindex(name);
-	int fd, error;
-
-	if (!index)
-		return -errno;
-	fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	error = set_up_packet_socket(fd, index);
-	if (!error)
-		return fd;
-	close(fd);
-	return error;
-}
-
 static void destroy(struct vhca_carrier *carrier)
 {
 	struct frame_carrier *frames = frame_carrier(carrier);
 
-	if (carrier->fd >= 0)
-		close(carrier->fd);
+	vhca_frame_io_close(frames->io);
 	while (frames->waiting)
 		forget_oldest(frames);
 	free(frames);
@@ -547,26 +428,26 @@ static void limit_mtu(struct vhca_device *device, const char *name)
 			asked + MOST_HEADERS);
 }
 
-static struct vhca_carrier *create(
-	struct vhca_device *device, const struct vhca_carrier_ops *ops, const char *name, int fd)
+/* `error` is of making `io`, which there is none without. */
+static struct vhca_carrier *create(struct vhca_device *device, const struct vhca_carrier_ops *ops,
+	const char *name, struct vhca_frame_io *io, int error)
 {
-	struct frame_carrier *frames = fd >= 0 ? calloc(1, sizeof(*frames)) : NULL;
+	struct frame_carrier *frames = io ? calloc(1, sizeof(*frames)) : NULL;
 
-	if (fd < 0)
+	if (!io)
 		log_warning(
 			"vhca: %s is not plugged into %s \"%s\" (%s): name an interface that is "
 			"there, and have the right to use it (CAP_NET_ADMIN or CAP_NET_RAW)",
-			device->name, ops->name, name, strerror(-fd));
+			device->name, ops->name, name, strerror(-error));
 	if (!frames) {
-		if (fd >= 0)
-			close(fd);
+		vhca_frame_io_close(io);
 		return NULL;
 	}
 	frames->carrier.ops = ops;
 	frames->carrier.device = device;
-	frames->carrier.fd = fd;
+	frames->carrier.fd = vhca_frame_io_fd(io);
+	frames->io = io;
 	vhca_device_address(device, frames->carrier.address);
-	frames->is_socket = ops == &vhca_carrier_packet;
 	frames->neighbors.gids = device->gids;
 	own_mac(device, frames->neighbors.mac);
 	limit_mtu(device, name);
@@ -575,20 +456,24 @@ static struct vhca_carrier *create(
 
 static struct vhca_carrier *create_tap(struct vhca_device *device, const char *argument)
 {
-	return create(device, &vhca_carrier_tap, argument, open_tap(argument));
+	struct vhca_frame_io *io = NULL;
+	int error = vhca_frame_io_tap(argument, &io);
+
+	return create(device, &vhca_carrier_tap, argument, io, error);
 }
 
 static struct vhca_carrier *create_packet(struct vhca_device *device, const char *argument)
 {
-	int fd = open_packet_socket(argument), error = 0;
+	struct vhca_frame_io *io = NULL;
+	int error = vhca_frame_io_socket(argument, &io);
 
-	if (fd >= 0 && vhca_options()->of_interface)
+	if (!error && vhca_options()->of_interface)
 		error = vhca_interface_begin(device, argument);
 	if (error) {
-		close(fd);
-		fd = error;
+		vhca_frame_io_close(io);
+		io = NULL;
 	}
-	return create(device, &vhca_carrier_packet, argument, fd);
+	return create(device, &vhca_carrier_packet, argument, io, error);
 }
 
 const struct vhca_carrier_ops vhca_carrier_tap = {
