@@ -16,7 +16,8 @@
  *   units    sizes in bytes, times in nanoseconds, byte order of the host.
  *
  * A program: vbn_init(), vbn_port_open(), vbn_run() with a set-up function that makes each worker's
- * pools and queues and gives the worker something to poll. The README has it in forty lines.
+ * pools and queues and gives the worker something to poll: examples/hello.c, forty lines, in
+ * the source's apps and in share/doc/verbena of an installation.
  */
 #ifndef VERBENA_H
 #define VERBENA_H

@@ -126,6 +126,12 @@ int main(int argc, char **argv)
 	struct vbn_run_conf run = {.cores = "0"};
 	int ret;
 
+	if (argc > 1 && argv[1][0] == '-' && strncmp(argv[1], "--vbn-", 6)) {
+		fprintf(stderr,
+			"usage: channel [ADDR:PORT [WORD...]]\n"
+			"Both ends here; with ADDR:PORT alone it listens, with words it connects.\n");
+		return strcmp(argv[1], "--help") ? 2 : 0;
+	}
 	if (vbn_init(&argc, &argv) || vbn_port_open("mlx5_0", NULL, &job.port))
 		return 1;
 	if (argc == 2)

@@ -1,4 +1,9 @@
-/* hello.cc - hello.c in C++: whatever is made is ended where its name goes */
+/* hello.cc - hello.c in C++: whatever is made is ended where its name goes
+ *
+ * Takes C++14 or later, for the generic lambdas: the headers themselves do with C++11.
+ *
+ *     c++ -std=c++14 hello.cc $(pkg-config --cflags --libs verbena) && ./a.out [DEVICE]
+ */
 #include <cstdio>
 #include <memory>
 #include <verbena.h>
@@ -54,7 +59,7 @@ int main(int argc, char **argv)
 	run.cores = "0";
 	if (vbn_init(&argc, &argv))
 		return 1;
-	auto port =
-		made(vbn_port_close, [](auto p) { return vbn_port_open("mlx5_0", nullptr, p); });
+	const char *device = argc > 1 ? argv[1] : "mlx5_0";
+	auto port = made(vbn_port_close, [&](auto p) { return vbn_port_open(device, nullptr, p); });
 	return !port || vbn_run(&run, hello, port.get()) != 0;
 }

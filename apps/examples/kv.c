@@ -406,7 +406,7 @@ int main(int argc, char **argv)
 	static const struct option options[] = {{"device", 1, NULL, 'd'}, {"listen", 1, NULL, 'l'},
 		{"connect", 1, NULL, 'c'}, {"keys", 1, NULL, 'k'}, {"seconds", 1, NULL, 's'},
 		{"help", 0, NULL, 'h'}, {0}};
-	const char *device = "mlx5_0";
+	const char *device = "mlx5_0", *wrong;
 	int option, err, cores[2], n = vbn_cores_near(-1, cores, 2);
 	char core[16]; /* a server leaves the best one to a client on its host */
 	struct vbn_timer timer;
@@ -422,11 +422,15 @@ int main(int argc, char **argv)
 		case 'k': n_keys = strtoul(optarg, NULL, 10); break;
 		case 's': seconds = strtod(optarg, NULL); break;
 		case 'h': return fputs(usage, stdout) < 0;
-		default: n_keys = 0;
+		default: return fputs(usage, stderr) < 0 ? 1 : 2;
 		}
-	if (optind < argc || (listen_at && connect_to) || !n_keys || n_keys > 1 << 28 ||
-		!(seconds > 0))
-		return fputs(usage, stderr) < 0 ? 1 : 2;
+	wrong = optind < argc             ? "it takes options only"
+		: listen_at && connect_to ? "--listen and --connect are two processes"
+		: n_keys - 1 >= 1ul << 28 ? "--keys is from 1 to 2^28"
+		: !(seconds > 0)          ? "--seconds is above 0"
+					  : NULL;
+	if (wrong)
+		return fprintf(stderr, "kv: %s\n%s", wrong, usage) < 0 ? 1 : 2;
 	client.versions = calloc(n_keys + 1, sizeof(*client.versions));
 	snprintf(core, sizeof(core), "%d", cores[listen_at && n > 1]);
 	err = !client.versions || vbn_port_open(device, NULL, &port) || (!connect_to && serve()) ||

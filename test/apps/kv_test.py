@@ -68,10 +68,12 @@ class Store(Test):
         self.right(kv("--keys", "100", "--seconds", "0.1", vhca=("--fault", "loss=0.01,reorder=0.01")), 100)
 
     def test_options(self):
-        for bad in (["--keys", "0"], ["--keys", "1000000000"], ["--seconds", "0"], ["--seconds", "x"], ["more"], ["--what"],
-                    ["--listen", ":0", "--connect", "127.0.0.1:1"]):
+        for bad, why in ((["--keys", "0"], "--keys is"), (["--keys", "1000000000"], "--keys is"), (["--seconds", "0"], "--seconds is"),
+                         (["--seconds", "x"], "--seconds is"), (["more"], "options only"), (["--what"], "--what"),
+                         (["--listen", ":0", "--connect", "127.0.0.1:1"], "--connect are")):
             done = kv(*bad)
             self.assertEqual(done.returncode, 2, (bad, done))
+            self.assertIn(why, done.stderr.splitlines()[0])
             self.assertIn("usage: kv ", done.stderr)
         self.assertEqual(kv("--help").returncode, 0)
 

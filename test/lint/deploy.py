@@ -99,11 +99,40 @@ class Completion(unittest.TestCase):
     def test_values(self):
         self.assertEqual(self.complete("msgrate", "--connection", ""), ["rc", "uc", "ud"])
         self.assertEqual(self.complete("msgrate", "--op", "wr"), ["write", "write-imm"])
-        self.assertEqual(self.complete("vhca", "--strict", ""), ["report", "error", "abort"])
+        self.assertEqual(self.complete("vhca", "--strict", ""), ["abort", "error", "report"])
         self.assertIn("vhca", self.complete("msgrate", "--device", "v"))
+        # The list's own heading was taken for a device, and words of a help text for purposes.
+        self.assertNotIn("name", self.complete("msgrate", "--device", ""))
+        self.assertEqual(self.complete("doctor", "--for", ""), ["msgrate", "packet"])
+        self.assertEqual(self.complete("msgrate", "--op", "=", "cm"), ["cmp-swap"])
+
+    def test_what_has_no_list(self):
+        """Options were offered as the values of others."""
+        self.assertEqual(self.complete("msgrate", "--cores", ""), [])
+        self.assertEqual(self.complete("msgrate", "--connect", "--"), [])
+        faults = self.complete("vhca", "--fault", "")
+        self.assertTrue({"msg-drop=", "syndrome=", "torn", "loss=", "port-flap="} < set(faults), faults)
+        self.assertFalse([word for word in faults if word != "torn" and not word.endswith("=")])
+
+    def test_help(self):
+        self.assertEqual(self.complete("--"), ["--help", "--version"])
+        self.assertEqual(self.complete("help", "la"), ["latency"])
+        self.assertEqual(self.complete("help", "latency", ""), [])
+        self.assertEqual(self.complete("vhca", "status", "--j"), ["--json"])
+        self.assertEqual(self.complete("vhca", "st"), ["status"])
+
+    def test_options_of_the_library(self):
+        told = subprocess.run([VERBENA, "msgrate", "--vbn-no-such=1"], capture_output=True, text=True, check=False).stderr
+        there = set(re.findall(r"--vbn-[a-z-]+=(?=[A-Z])", told))
+        self.assertGreater(len(there), 3, told)
+        self.assertEqual(set(self.complete("msgrate", "--vbn")), there)
+        self.assertEqual(self.complete("msgrate", "--vbn-telemetry", "=", "o"), ["off", "on"])
 
     def test_the_command_behind_two_dashes(self):
-        self.assertIn("bash", self.complete("vhca", "--", "bas"))
+        found = self.complete("vhca", "--", "bas")
+        self.assertEqual(found.count("bash"), 1)
+        self.assertEqual(self.complete("vhca", "--", VERBENA, "ms"), ["msgrate"])
+        self.assertEqual(self.complete("vhca", "--devices", "2", "--", VERBENA, "msgrate", "--op", "wr"), ["write", "write-imm"])
 
 
 class Unit(unittest.TestCase):

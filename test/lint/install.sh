@@ -22,7 +22,7 @@ build() {
 	$2 -Wall -Wextra -Werror $(flags --cflags) -o "$work/$3" "$1" $(flags --libs)
 	$2 -Wall -Wextra -Werror $(flags --cflags) -o "$work/$3-static" "$1" -Wl,-Bstatic -L"$libdir" -lverbena \
 		-Wl,-Bdynamic $(flags --static --libs | sed 's/-lverbena//g')
-	echo "built ${1#"$source"/} with $2"
+	echo "built ${1##*/} with $2"
 }
 
 runs() {
@@ -51,7 +51,12 @@ build "$work/version.cc" "g++ -std=c++17" cxx
 for program in c c-static cxx cxx-static; do
 	runs $program
 done
-for example in "$source"/apps/examples/*.c "$source"/apps/examples/*.cc; do
+# They are installed, too, beside the README: man 7 verbena sends there.
+documents=$(dirname "$(find "$work/root" -name deploying.md)")
+for file in README.md LICENSE examples/hello.c examples/hello.cc examples/pingpong.c examples/channel.c examples/kv.c; do
+	[ -f "$documents/$file" ] || { echo "meson install put no $file into $documents"; exit 1; }
+done
+for example in "$documents"/examples/*.c "$documents"/examples/*.cc; do
 	case $example in
 	*\**) ;;
 	*.cc) build "$example" "g++ -std=c++17" example ;;
