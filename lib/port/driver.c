@@ -2,7 +2,8 @@
 
 #include "port/port.h"
 
-extern const struct driver vbn__driver_mlx5, vbn__driver_verbs, vbn__driver_shm, vbn__driver_tap;
+extern const struct driver vbn__driver_mlx5, vbn__driver_verbs, vbn__driver_shm, vbn__driver_tap,
+	vbn__driver_xdp;
 
-const struct driver *const vbn__drivers[] = {
-	&vbn__driver_mlx5, &vbn__driver_verbs, &vbn__driver_shm, &vbn__driver_tap, NULL};
+const struct driver *const vbn__drivers[] = {&vbn__driver_mlx5, &vbn__driver_verbs,
+	&vbn__driver_shm, &vbn__driver_tap, &vbn__driver_xdp, NULL};

@@ -308,7 +308,8 @@ static int close_one(void **arg)
 	return 0;
 }
 
-/* Flows are spread; each stays where it is. */
+/* Flows are spread; each stays where it is. Where the program runs behind a veth, that gives it all by one
+ * queue. */
 static void test_two_queues(void **arg)
 {
 	const struct sockaddr_in to = station_address(7);
@@ -331,13 +332,13 @@ static void test_two_queues(void **arg)
 	print_message("%llu and %llu\n", (unsigned long long)station.by_queue[0],
 		(unsigned long long)station.by_queue[1]);
 	assert_true(station.by_queue[0] + station.by_queue[1] >= 20 * ARRAY_SIZE(fds));
-	assert_true(station.by_queue[0] && station.by_queue[1]);
+	assert_true(station_is_generic() || (station.by_queue[0] && station.by_queue[1]));
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		close(fds[i]);
 	station_close(&station);
 }
 
-/* A queue with no group sends; another one's place in its group can be taken again. */
+/* A queue with no group sends, and receives nothing. */
 static void test_transmit_only(void **arg)
 {
 	struct vbn_queue_conf conf = {.transport = VBN_RAW, .tx_depth = 16};
@@ -347,11 +348,10 @@ static void test_transmit_only(void **arg)
 	int fd;
 
 	(void)arg;
+	station_channels(2);
 	station_open(&station, 1, NULL);
 	fd = linux_udp(9003);
 	conf.tx_pool = station.pool;
-	if (station.info.max_queues < 2)
-		skip();
 	assert_int_equal(vbn_queue_create(station.worker, station.port, &conf, &queue), 0);
 	assert_int_equal(vbn_queue_connect(queue, NULL), 0);
 	for (uint32_t i = 1; i < 40; i++) {
@@ -362,18 +362,42 @@ static void test_transmit_only(void **arg)
 		assert_int_equal(vbn_recv(queue, &buf, 1), 0);
 	}
 	vbn_queue_destroy(queue);
+	close(fd);
+	station_close(&station);
+	station_channels(0);
+}
 
+/* A queue's place in its group is taken by another one; what is sent comes from a pool, and a zone, that
+ * the port has not seen before. */
+static void test_again(void **arg)
+{
+	struct vbn_queue_conf conf = {
+		.transport = VBN_RAW, .tx_depth = STATION_DEPTH, .rx_depth = STATION_DEPTH};
+	struct vbn_pool *other, *kept;
+
+	(void)arg;
+	station_open(&station, 1, NULL);
+	kept = station.pool;
+	assert_int_equal(
+		vbn_pool_create(&(struct vbn_pool_conf){.n_bufs = 512, .data_size = 4032}, &other),
+		0);
 	vbn_queue_destroy(station.queues[0]);
 	assert_false(vbn_rx_group_is_built(station.group));
 	conf.rx_group = station.group;
 	conf.rx_pool = station.pool;
-	conf.rx_depth = STATION_DEPTH;
 	assert_int_equal(
 		vbn_queue_create(station.worker, station.port, &conf, &station.queues[0]), 0);
 	assert_int_equal(vbn_queue_connect(station.queues[0], NULL), 0);
 	assert_true(vbn_rx_group_is_built(station.group));
 	test_udp(NULL);
-	close(fd);
+	station.pool = other;
+	test_wrap(NULL);
+	test_full(NULL);
+	station.pool = kept;
+	vbn_queue_destroy(station.queues[0]);
+	station.n_queues = 0;
+	assert_int_equal(vbn_pool_available(other), 512);
+	vbn_pool_destroy(other);
 	station_close(&station);
 }
 
@@ -393,6 +417,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest others[] = {
 		cmocka_unit_test(test_two_queues),
 		cmocka_unit_test(test_transmit_only),
+		cmocka_unit_test(test_again),
 	};
 	int ret = station_network(1500);
 

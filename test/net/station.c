@@ -16,6 +16,7 @@
 #include <time.h>
 
 static int linux_ns = -1, own_ns = -1;
+static uint32_t channels;
 static const char *kind;
 static const char *linux_end;
 
@@ -30,6 +31,11 @@ double station_seconds(void)
 bool station_is_tap(void)
 {
 	return !strcmp(kind, "tap");
+}
+
+bool station_is_generic(void)
+{
+	return !strcmp(kind, "xdp-generic");
 }
 
 /* ---- Linux's end ---- */
@@ -56,6 +62,19 @@ static int skip_all(const char *why)
 static int no_offload(const char *name)
 {
 	struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM};
+	struct ifreq request = {.ifr_data = (char *)&value};
+	const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int ret;
+
+	strcpy(request.ifr_name, name);
+	ret = ioctl(fd, SIOCETHTOOL, &request);
+	close(fd);
+	return ret;
+}
+
+static int set_channels(const char *name, uint32_t n)
+{
+	struct ethtool_channels value = {.cmd = ETHTOOL_SCHANNELS, .rx_count = n, .tx_count = n};
 	struct ifreq request = {.ifr_data = (char *)&value};
 	const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	int ret;
@@ -150,6 +169,20 @@ void linux_mac(uint8_t mac[6])
 
 /* ---- open and close ---- */
 
+void station_channels(uint32_t n)
+{
+	channels = n;
+}
+
+/* Both ends have as many queues. */
+static void give_queues(uint32_t n)
+{
+	assert_int_equal(go_to(linux_ns), 0);
+	assert_int_equal(set_channels("far", n), 0);
+	assert_int_equal(go_to(own_ns), 0);
+	assert_int_equal(set_channels("near", n), 0);
+}
+
 static void open_port(struct station *station)
 {
 	struct vbn_port_conf conf = {0};
@@ -172,6 +205,8 @@ void station_open(struct station *station, uint32_t n_queues, const struct vbn_q
 
 	memset(station, 0, sizeof(*station));
 	assert_int_equal(vbn_worker_attach(&(struct vbn_worker_conf){0}, &station->worker), 0);
+	if (linux_ns >= 0)
+		give_queues(channels ? channels : n_queues);
 	open_port(station);
 	assert_int_equal(vbn_pool_create(&pool, &station->pool), 0);
 	assert_int_equal(

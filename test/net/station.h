@@ -40,7 +40,10 @@ struct station {
  * why the tests are skipped. */
 int station_network(uint32_t mtu);
 bool station_is_tap(void);
+bool station_is_generic(void);
 
+/* Queues of the interface of the next one that is opened; 0: as many as it has itself. */
+void station_channels(uint32_t n);
 void station_open(struct station *station, uint32_t n_queues, const struct vbn_queue_conf *conf);
 void station_close(struct station *station);
 /* One iteration: what has come is answered. How many came. */

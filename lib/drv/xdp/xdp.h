@@ -1,0 +1,122 @@
+/* xdp.h - the driver for interfaces by AF_XDP: a socket on each queue of the interface
+ *
+ * Lives here: ports that are an interface of this network namespace, queues that are an AF_XDP socket
+ * each. May come in: libxdp's sockets, libbpf. May touch it: port, through struct driver.
+ *
+ *   port.c      the driver's table, open, drops
+ *   program.c   the program that gives packets to sockets, and its map
+ *   socket.c    memory and rings of a queue, by libxdp
+ *   queue.c     create, groups, free; modes
+ *   data.c      stage, flush, receive
+ *   absent.c    says what is missing, where the library was built without libxdp
+ *
+ * The program belongs to a bpf link, and that to a descriptor of this process: it is gone with the
+ * process, whatever ends it. It gives the packets of a queue that has a socket in the map to that socket,
+ * and leaves all others to the kernel.
+ *
+ * Memory (umem): the zone of the queue's receive pool, whole, in unaligned chunks of which each is a buf,
+ * header and all, so that an address that the kernel gives back says which buf it is. The kernel leaves
+ * the first 256 bytes of a chunk alone. What is sent from elsewhere, and a chain, is copied into a buf of
+ * the pool first.
+ *
+ * A flush hands descriptors over by a store, and by a system call where the kernel asks to be woken, which
+ * it always does but for zero-copy under load; a receive does likewise when there is nothing.
+ *
+ * What the kernel holds is marked in the buf (`peer[1]`), so that nothing is lost with a socket.
+ */
+#ifndef VBN_XDP_H
+#define VBN_XDP_H
+
+#include "drv/frame_queue.h"
+#include "drv/netdev.h"
+
+#include <xdp/xsk.h>
+
+enum {
+	XDP_MAX_QUEUES = 64,
+	XDP_GATHER = 16,
+	XDP_LEFT_ALONE = 256, /* bytes of a chunk that the kernel keeps for programs */
+	XDP_MIN_CHUNK = 2048,
+	XDP_MAX_CHUNK = 4096,
+	XDP_BURST = 64,
+};
+
+struct xdp_program {
+	int map, program, link; /* descriptors; -1 */
+	bool native;
+	char why[128]; /* not native */
+};
+
+struct xdp_port {
+	struct vbn_port port;
+	char name[16];
+	int index;
+	struct xdp_program program;
+	bool taken[XDP_MAX_QUEUES]; /* of the interface's queues */
+	struct netdev_counts before;
+};
+
+static inline struct xdp_port *xdp_port(const struct vbn_port *port)
+{
+	return container_of((struct vbn_port *)(uintptr_t)port, struct xdp_port, port);
+}
+
+struct xdp_queue {
+	struct frame_queue fq;
+	/* each burst */
+	struct xsk_ring_cons rx cache_aligned;
+	struct xsk_ring_prod fill;
+	struct xsk_ring_prod tx cache_aligned;
+	struct xsk_ring_cons done;
+	uint8_t *base;           /* of the umem */
+	struct vbn_pool *pool;   /* whose bufs are its chunks; what is copied goes there, too */
+	uint64_t received, sent; /* marks of bufs that the kernel has */
+	uint32_t posted;         /* bufs in the kernel's hands to receive into */
+	uint32_t staged;         /* not submitted yet */
+	uint32_t longest;        /* bytes of a frame */
+	uint16_t ids[2];         /* of the pools in the umem */
+	int fd;
+	/* control path */
+	struct xsk_umem *umem;
+	struct xsk_socket *socket;
+	uint32_t index, chunk;
+	bool zero_copy;
+	char zero_copy_why[128];
+};
+
+static force_inline struct xdp_queue *xdp_queue(const struct vbn_queue *queue)
+{
+	return container_of(frame_queue(queue), struct xdp_queue, fq);
+}
+
+extern const struct driver vbn__driver_xdp;
+
+/* program.c: 0, or -errno with a sentence. */
+int vbn__xdp_program_load(struct xdp_port *port, uint32_t n_queues, enum vbn_switch native);
+void vbn__xdp_program_unload(struct xdp_program *program);
+int vbn__xdp_program_give(const struct xdp_port *port, uint32_t index, int fd);
+void vbn__xdp_program_keep(const struct xdp_port *port, uint32_t index);
+
+/* socket.c */
+int vbn__xdp_socket_open(struct xdp_queue *xq, const struct vbn_queue_conf *conf);
+void vbn__xdp_socket_close(struct xdp_queue *xq);
+
+/* queue.c */
+int vbn__xdp_queue_create(struct vbn_port *port, struct queue_list *list,
+	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
+int vbn__xdp_queue_connect(struct vbn_queue *queue, const struct address *peer);
+void vbn__xdp_queue_stop(struct vbn_queue *queue);
+void vbn__xdp_queue_free(struct vbn_queue *queue);
+void vbn__xdp_queue_modes(const struct vbn_queue *queue, struct mode_report *report);
+void vbn__xdp_queue_drops(const struct vbn_queue *queue, struct drop_list *list);
+int vbn__xdp_group_build(struct vbn_rx_group *group);
+void vbn__xdp_group_unbuild(struct vbn_rx_group *group);
+
+/* data.c */
+void vbn__xdp_ops(struct xdp_queue *xq);
+/* Posts what is missing; how many the pool had not. */
+uint32_t vbn__xdp_refill(struct xdp_queue *xq);
+/* What the kernel held comes back, once its socket is no more. */
+void vbn__xdp_reclaim(struct xdp_queue *xq);
+
+#endif
