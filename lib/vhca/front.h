@@ -31,7 +31,8 @@ enum vhca_lookup { VHCA_NOT_OURS, VHCA_FOUND, VHCA_FAILED };
 /* A test without side effects whether an absolute path might be one of the tree's. Accepts NULL. */
 bool vhca_path_may_be_ours(const char *path);
 
-/* Resolves an absolute path. NOT_OURS: the real system's. FAILED: *error is the errno to answer. */
+/* Resolves an absolute path. NOT_OURS: the real system's; of a directory that both have, *place is
+ * ours, else it is left as it was. FAILED: *error is the errno to answer. */
 enum vhca_lookup vhca_resolve(
 	const char *path, bool follow_last, struct vhca_place *place, int *error);
 

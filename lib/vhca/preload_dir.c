@@ -1,7 +1,8 @@
 /* preload_dir.c - libc calls on directories that are answered here: opendir to closedir, scandir
  *
  * A DIR of ours is an object of ours; a list tells it from a real one. While there is none, which
- * is nearly always, a call on a real DIR costs one load.
+ * is nearly always, a call on a real DIR costs one load. A directory that both trees have shows the
+ * real entries, then those that only the emulation has.
  */
 #include "preload.h"
 
@@ -9,6 +10,7 @@ struct vhca_dir {
 	struct vhca_dir *next;
 	struct vhca_place place;
 	int fd;
+	DIR *beneath;  /* of a directory that the real system has too: its entries come first */
 	long position; /* of the next entry: 0 is ".", 1 is "..", then the children */
 	struct dirent entry;
 };
@@ -32,7 +34,7 @@ static struct vhca_dir *dir_of(DIR *stream)
 	return dir;
 }
 
-static DIR *dir_new(const struct vhca_place *place, int fd)
+static DIR *dir_new(const struct vhca_place *place, int fd, DIR *beneath)
 {
 	struct vhca_dir *dir = calloc(1, sizeof(*dir));
 
@@ -40,6 +42,8 @@ static DIR *dir_new(const struct vhca_place *place, int fd)
 		return NULL;
 	dir->place = *place;
 	dir->fd = fd;
+	dir->beneath = beneath;
+	dir->position = beneath ? 2 : 0;
 	pthread_mutex_lock(&lock);
 	dir->next = dirs;
 	store_once(&dirs, dir);
@@ -50,6 +54,7 @@ static DIR *dir_new(const struct vhca_place *place, int fd)
 static int dir_close(struct vhca_dir *dir)
 {
 	struct vhca_dir **at = &dirs;
+	DIR *beneath = dir->beneath;
 	int fd = dir->fd;
 
 	pthread_mutex_lock(&lock);
@@ -58,7 +63,7 @@ static int dir_close(struct vhca_dir *dir)
 	store_once(at, dir->next);
 	pthread_mutex_unlock(&lock);
 	free(dir);
-	return close(fd);
+	return beneath ? real()->closedir(beneath) : close(fd);
 }
 
 /* ---- entries ---- */
@@ -102,24 +107,40 @@ static bool entry_at(const struct vhca_place *place, long position, struct diren
 
 /* ---- the calls ---- */
 
+/* A directory that the real system may have too. False if it is the real one's alone. */
+static bool opendir_both(const char *path, const struct vhca_place *place, DIR **result)
+{
+	DIR *beneath;
+
+	if (!place->entry)
+		return false;
+	beneath = real()->opendir(path);
+	if (!beneath)
+		return true;
+	*result = dir_new(place, real()->dirfd(beneath), beneath);
+	if (!*result)
+		real()->closedir(beneath);
+	return true;
+}
+
 /* An opendir answered here: *result is set. False if the real one is to answer. */
 static bool opendir_ours(const char *path, DIR **result)
 {
-	struct vhca_place place;
+	struct vhca_place place = {.entry = NULL};
 	int fd, error;
 
 	if (likely(!vhca_may_locate(AT_FDCWD, path, false)))
 		return false;
 	*result = NULL;
 	switch (vhca_locate(AT_FDCWD, path, true, false, &place, &error)) {
-	case VHCA_NOT_OURS: return false;
+	case VHCA_NOT_OURS: return opendir_both(path, &place, result);
 	case VHCA_FAILED: errno = error; return true;
 	case VHCA_FOUND: break;
 	}
 	fd = vhca_open_place(&place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return true;
-	*result = dir_new(&place, fd);
+	*result = dir_new(&place, fd, NULL);
 	if (!*result)
 		close(fd);
 	return true;
@@ -145,13 +166,37 @@ HOOK DIR *fdopendir(int fd)
 	result = NULL;
 	errno = ENOTDIR;
 	if (file->kind == VHCA_FILE_DIRECTORY)
-		result = dir_new(&file->place, fd);
+		result = dir_new(&file->place, fd, NULL);
 	vhca_file_put(file);
 	return result;
 }
 
+/* The next entry of the emulation's that the real directory has not. */
+static bool entry_more(struct vhca_dir *dir, struct dirent *entry)
+{
+	while (entry_at(&dir->place, dir->position, entry)) {
+		dir->position++;
+		if (real()->faccessat(dir->fd, entry->d_name, F_OK, AT_SYMLINK_NOFOLLOW))
+			return true;
+	}
+	return false;
+}
+
 static struct dirent *dir_read(struct vhca_dir *dir)
 {
+	int saved = errno;
+	struct dirent *entry;
+
+	if (dir->beneath && dir->position == 2) {
+		entry = real()->readdir(dir->beneath);
+		if (entry)
+			return entry;
+	}
+	if (dir->beneath) {
+		entry = entry_more(dir, &dir->entry) ? &dir->entry : NULL;
+		errno = saved;
+		return entry;
+	}
 	return entry_at(&dir->place, dir->position, &dir->entry) ? dir->position++,
 	       &dir->entry                                       : NULL;
 }
@@ -172,9 +217,14 @@ static int readdir_r_any(DIR *stream, struct dirent *entry, struct dirent **resu
 {
 	struct vhca_dir *dir = dir_of(stream);
 
+	const struct dirent *next;
+
 	if (!dir)
 		return real()->readdir_r(stream, entry, result);
-	*result = entry_at(&dir->place, dir->position, entry) ? dir->position++, entry : NULL;
+	next = dir_read(dir);
+	if (next)
+		memcpy(entry, next, next->d_reclen);
+	*result = next ? entry : NULL;
 	return 0;
 }
 
@@ -208,16 +258,18 @@ HOOK void rewinddir(DIR *stream)
 	struct vhca_dir *dir = dir_of(stream);
 
 	if (dir)
-		dir->position = 0;
-	else
-		real()->rewinddir(stream);
+		dir->position = dir->beneath ? 2 : 0;
+	if (!dir || dir->beneath)
+		real()->rewinddir(dir ? dir->beneath : stream);
 }
 
 HOOK long telldir(DIR *stream)
 {
 	struct vhca_dir *dir = dir_of(stream);
 
-	return dir ? dir->position : real()->telldir(stream);
+	if (dir && !dir->beneath)
+		return dir->position;
+	return real()->telldir(dir ? dir->beneath : stream);
 }
 
 HOOK void seekdir(DIR *stream, long position)
@@ -225,9 +277,9 @@ HOOK void seekdir(DIR *stream, long position)
 	struct vhca_dir *dir = dir_of(stream);
 
 	if (dir)
-		dir->position = position;
-	else
-		real()->seekdir(stream, position);
+		dir->position = dir->beneath ? 2 : position;
+	if (!dir || dir->beneath)
+		real()->seekdir(dir ? dir->beneath : stream, position);
 }
 
 /* ---- scandir: libc's own opens the directory out of sight of the hooks ---- */

@@ -5,6 +5,7 @@
  */
 #include "sysfs.h"
 
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/sysmacros.h>
@@ -17,9 +18,20 @@
 
 /* ---- names ---- */
 
+const char *vhca_interface_name(void)
+{
+	const char *wire = vhca_options()->wire, *colon = strchr(wire, ':');
+
+	if (!colon || !if_nametoindex(colon + 1))
+		return "";
+	return colon + 1;
+}
+
 static int format_name(const struct vhca_entry *entry, int number, char *name, size_t size)
 {
-	if (entry->count == ONE)
+	if (entry->count == INTERFACE)
+		return snprintf(name, size, "%s", vhca_interface_name());
+	if (entry->count == ONE || entry->count == ON_A_LINK)
 		return snprintf(name, size, "%s", entry->name);
 	return snprintf(name, size, entry->hex ? "%s%02x%s" : "%s%d%s", entry->name,
 		number + entry->first, entry->suffix ? entry->suffix : "");
@@ -32,6 +44,8 @@ static int n_instances(const struct vhca_entry *entry)
 	case THIS_DEVICE: return 1;
 	case EACH_DEVICE: return vhca_n_devices();
 	case EACH_INDEX: return entry->n;
+	case INTERFACE:
+	case ON_A_LINK: return vhca_interface_name()[0] ? 1 : 0;
 	default: return 0;
 	}
 }
@@ -60,6 +74,10 @@ static bool entry_matches(
 
 	if (entry->count == ONE)
 		return !strcmp(entry->name, name);
+	if (entry->count == ON_A_LINK)
+		return !strcmp(entry->name, name) && vhca_interface_name()[0];
+	if (entry->count == INTERFACE)
+		return !strcmp(vhca_interface_name(), name);
 	if (entry->count == ANY_OTHER)
 		return !strncmp(entry->name, name, strlen(entry->name));
 	number = number_in(entry, name);
@@ -244,6 +262,8 @@ enum vhca_lookup vhca_resolve(
 	}
 	if (too_long || walk_here(&walk)->entry->shadow) {
 		*error = ENOENT;
+		if (!too_long)
+			*place = *walk_here(&walk);
 		return links ? VHCA_FAILED : VHCA_NOT_OURS;
 	}
 	*place = *walk_here(&walk);

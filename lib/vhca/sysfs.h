@@ -12,6 +12,8 @@ enum count {
 	EACH_DEVICE, /* prefix and number, once for each device */
 	THIS_DEVICE, /* prefix and number, of the device that the path already names */
 	EACH_INDEX,  /* prefix and number, n times from `first` */
+	INTERFACE,   /* the name of the interface that the wire leads to, if to any */
+	ON_A_LINK,   /* the name as it is, where there is such an interface */
 	ANY_OTHER,   /* any name with this prefix: does not exist, and hides the real one */
 };
 
@@ -31,5 +33,8 @@ struct vhca_entry {
 };
 
 extern const struct vhca_entry vhca_root;
+
+/* The interface behind the wire of the device's port; "": none. */
+const char *vhca_interface_name(void);
 
 #endif

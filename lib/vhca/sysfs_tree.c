@@ -7,7 +7,10 @@
 #include "sysfs.h"
 
 #include <fcntl.h>
+#include <net/if.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* A PCI domain that no firmware hands out, so that the emulated functions never meet real ones. */
@@ -157,6 +160,50 @@ static size_t read_gid_type(const struct vhca_place *place, char *text, size_t s
 	if (!memcmp(gid.raw, none, sizeof(none)))
 		return 0;
 	return put(text, size, "%s\n", gid.type ? "RoCE v2" : "IB/RoCE v1");
+}
+
+/* ---- the network interface behind the port: asked by ioctl, since the sysfs that is mounted may be
+ * of another network namespace ---- */
+
+static bool ask_interface(unsigned long request, struct ifreq *ifr)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool answered;
+
+	if (fd < 0)
+		return false;
+	*ifr = (struct ifreq){.ifr_ifindex = 0};
+	snprintf(ifr->ifr_name, sizeof(ifr->ifr_name), "%s", vhca_interface_name());
+	answered = !ioctl(fd, request, ifr);
+	close(fd);
+	return answered;
+}
+
+static size_t read_if_address(const struct vhca_place *place, char *text, size_t size)
+{
+	struct ifreq ifr;
+	uint8_t mac[6];
+
+	(void)place;
+	if (!ask_interface(SIOCGIFHWADDR, &ifr))
+		return 0;
+	memcpy(mac, ifr.ifr_hwaddr.sa_data, sizeof(mac));
+	return put(text, size, "%02x:%02x:%02x:%02x:%02x:%02x\n", mac[0], mac[1], mac[2], mac[3],
+		mac[4], mac[5]);
+}
+
+static size_t read_if_index(const struct vhca_place *place, char *text, size_t size)
+{
+	(void)place;
+	return put(text, size, "%u\n", if_nametoindex(vhca_interface_name()));
+}
+
+static size_t read_if_mtu(const struct vhca_place *place, char *text, size_t size)
+{
+	struct ifreq ifr;
+
+	(void)place;
+	return ask_interface(SIOCGIFMTU, &ifr) ? put(text, size, "%d\n", ifr.ifr_mtu) : 0;
 }
 
 /* No network interface stands behind the port: as for an unused entry, there is nothing to read. */
@@ -444,6 +491,21 @@ static const struct vhca_entry function_uverbs[] = {
 	END,
 };
 
+static const struct vhca_entry interface[] = {
+	ATTR_FN("address", read_if_address),
+	ATTR("dev_id", "0x0"),
+	ATTR("dev_port", "0"),
+	ATTR_FN("ifindex", read_if_index),
+	ATTR_FN("mtu", read_if_mtu),
+	ATTR("type", "1"),
+	END,
+};
+
+static const struct vhca_entry function_net[] = {
+	{.name = "", .count = INTERFACE, .children = interface, .kind = VHCA_DIRECTORY},
+	END,
+};
+
 #define BAR_LINES                                                    \
 	"0x00000fe000000000 0x00000fe001ffffff 0x000000000014220c\n" \
 	"0x0000000000000000 0x0000000000000000 0x0000000000000000\n" \
@@ -467,6 +529,7 @@ static const struct vhca_entry function[] = {
 	ATTR("max_link_speed", "8.0 GT/s PCIe"),
 	ATTR("max_link_width", "16"),
 	ATTR_FN("modalias", read_modalias),
+	{.name = "net", .count = ON_A_LINK, .children = function_net, .kind = VHCA_DIRECTORY},
 	ATTR_FN("numa_node", read_numa_node),
 	ATTR("resource", BAR_LINES),
 	ATTR("revision", "0x00"),
