@@ -545,6 +545,9 @@ static const struct command extended[] = {
 	[IB_USER_VERBS_EX_CMD_MODIFY_QP] = {vhca_modify_qp_ex,
 		UP_TO(struct ib_uverbs_ex_modify_qp, base),
 		UP_TO(struct ib_uverbs_ex_modify_qp_resp, response_length)},
+	[IB_USER_VERBS_EX_CMD_CREATE_FLOW] = ROW(vhca_create_flow,
+		struct ib_uverbs_create_flow, struct ib_uverbs_create_flow_resp),
+	[IB_USER_VERBS_EX_CMD_DESTROY_FLOW] = ROW_IN(vhca_destroy_flow, struct ib_uverbs_destroy_flow),
 };
 
 /* EOPNOTSUPP is what the kernel says for a driver without the command, and what libibverbs hands to

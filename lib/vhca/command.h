@@ -55,6 +55,8 @@ int vhca_create_xsrq(struct vhca_request *request);
 int vhca_modify_srq(struct vhca_request *request);
 int vhca_query_srq(struct vhca_request *request);
 int vhca_destroy_srq(struct vhca_request *request);
+int vhca_create_flow(struct vhca_request *request);
+int vhca_destroy_flow(struct vhca_request *request);
 int vhca_create_wq(struct vhca_request *request);
 int vhca_modify_wq(struct vhca_request *request);
 int vhca_destroy_wq(struct vhca_request *request);

@@ -296,6 +296,7 @@ struct vhca_tables {
 	struct vhca_link errored;    /* QPs whose receive WQEs are flushed as they are posted */
 	struct vhca_link unreported; /* QPs to fail: a completion found no place in its CQ */
 	struct vhca_link sessions;   /* CQs with a compression session to end */
+	struct vhca_link steering;   /* rules of steering, in their order */
 	struct vhca_link moderated;  /* armed CQs with an event deadline */
 	struct vhca_late *late, **last_late; /* CQEs that have not come yet */
 	uint64_t chance;

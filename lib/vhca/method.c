@@ -570,12 +570,20 @@ static const struct vhca_method methods[] = {
 		2},
 };
 
+static const struct vhca_method *find_among(
+	const struct vhca_method *list, size_t n, uint16_t object, uint16_t method)
+{
+	for (size_t i = 0; i < n; i++)
+		if (list[i].object == object && list[i].method == method)
+			return &list[i];
+	return NULL;
+}
+
 const struct vhca_method *vhca_method_find(uint16_t object, uint16_t method)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(methods); i++)
-		if (methods[i].object == object && methods[i].method == method)
-			return &methods[i];
-	return NULL;
+	return find_among(methods, ARRAY_SIZE(methods), object, method)
+		?: find_among(vhca_flow_methods, vhca_n_flow_methods, object, method)
+		?: find_among(vhca_devx_methods, vhca_n_devx_methods, object, method);
 }
 
 /* Before GET_CONTEXT only these have an answer. */
@@ -593,6 +601,9 @@ bool vhca_call_outlives_device(const struct vhca_call *call, const struct vhca_m
 {
 	if (method->run == invoke_write)
 		return vhca_command_outlives_device(vhca_call_command(call, method));
+	if (method->n == 1 &&
+		method->specs[0].kind == ATTR_HANDLE) /* a handle, and nothing to do with it */
+		return true;
 	return method->run == uar_destroy || method->run == cq_destroy ||
 		method->run == qp_destroy || method->run == srq_destroy ||
 		method->run == wq_destroy || method->run == rwq_ind_table_destroy ||

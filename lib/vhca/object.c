@@ -1,5 +1,6 @@
 /* object.c - what all objects share: numbers, lists, ends; and PDs, AHs, MRs, UARs */
 
+#include "vhca/devx.h"
 #include "vhca/raw.h"
 
 #include <stdlib.h>
@@ -68,6 +69,7 @@ int vhca_tables_create(struct vhca_device *device)
 	vhca_list_init(&tables->unreported);
 	vhca_list_init(&tables->sessions);
 	vhca_list_init(&tables->moderated);
+	vhca_list_init(&tables->steering);
 	device->tables = tables;
 	return 0;
 }
@@ -423,7 +425,14 @@ int vhca_object_destroy(struct vhca_object *object)
 	case VHCA_WQ: vhca_wq_destroy(container_of(object, struct vhca_wq, queue.object)); break;
 	case VHCA_RQT: vhca_rqt_destroy(container_of(object, struct vhca_rqt, object)); break;
 	case VHCA_TIR: vhca_tir_destroy(container_of(object, struct vhca_tir, object)); break;
+	case VHCA_STEER_RULE:
+		vhca_steer_rule_destroy((struct vhca_steer_rule *)(void *)object);
+		break;
+	case VHCA_DEVX: vhca_devx_destroy((struct vhca_devx *)(void *)object); break;
 	case VHCA_PD:
+	case VHCA_COUNTER_SET:
+	case VHCA_MATCHER:
+	case VHCA_UMEM:
 	case VHCA_XRCD:
 	case VHCA_MW: vhca_object_free(object); break;
 	}

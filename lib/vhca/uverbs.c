@@ -142,6 +142,13 @@ struct vhca_span vhca_attr_span(const struct vhca_call *call, unsigned int spec)
 	return span;
 }
 
+uint8_t vhca_attr_element(const struct vhca_call *call, unsigned int spec)
+{
+	return vhca_attr_given(call, spec)
+		? call->attrs[call->found[spec]].attr_data.enum_data.elem_id
+		: 0;
+}
+
 int vhca_attr_read(const struct vhca_call *call, unsigned int spec, void *to, size_t size)
 {
 	struct vhca_span span = vhca_attr_span(call, spec);

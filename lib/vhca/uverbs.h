@@ -42,11 +42,17 @@ struct vhca_method {
 /* What a method's function may ask of its attributes, by their place in the table. */
 bool vhca_attr_given(const struct vhca_call *call, unsigned int spec);
 struct vhca_span vhca_attr_span(const struct vhca_call *call, unsigned int spec);
+/* Of an attribute that chooses among several: which. */
+uint8_t vhca_attr_element(const struct vhca_call *call, unsigned int spec);
 int vhca_attr_read(const struct vhca_call *call, unsigned int spec, void *to, size_t size);
 uint64_t vhca_attr_number(const struct vhca_call *call, unsigned int spec);
 uint32_t vhca_attr_handle(const struct vhca_call *call, unsigned int spec);
 int vhca_attr_write(const struct vhca_call *call, unsigned int spec, const void *from, size_t size);
 int vhca_attr_return(const struct vhca_call *call, unsigned int spec, uint64_t data);
+
+/* method_flow.c's and method_devx.c's. */
+extern const struct vhca_method vhca_flow_methods[], vhca_devx_methods[];
+extern const size_t vhca_n_flow_methods, vhca_n_devx_methods;
 
 /* NULL: there is no such method. */
 const struct vhca_method *vhca_method_find(uint16_t object, uint16_t method);

@@ -306,7 +306,12 @@ enum vhca_kind {
 	VHCA_MW,
 	VHCA_WQ,
 	VHCA_RQT,
-	VHCA_TIR
+	VHCA_TIR,
+	VHCA_STEER_RULE,
+	VHCA_COUNTER_SET,
+	VHCA_MATCHER,
+	VHCA_DEVX,
+	VHCA_UMEM
 };
 
 struct vhca_object {
