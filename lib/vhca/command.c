@@ -67,7 +67,7 @@ static void fill_context(
 	};
 }
 
-static int check_context_request(const struct vhca_span *span)
+static int check_context_request(const struct vhca_span *span, bool *devx)
 {
 	struct mlx5_ib_alloc_ucontext_req_v2 req;
 	int error;
@@ -77,10 +77,12 @@ static int check_context_request(const struct vhca_span *span)
 	error = vhca_span_read(span, &req, sizeof(req));
 	if (error)
 		return error;
-	if (req.flags & MLX5_IB_ALLOC_UCTX_DEVX) /* DEVX needs a right that nobody has here; libmlx5
-						    goes on without */
+	/* libmlx5 goes on without it where it may */
+	if (req.flags & MLX5_IB_ALLOC_UCTX_DEVX && !vhca_options()->devx)
 		return EPERM;
-	if (req.flags || req.comp_mask || req.reserved0 || req.reserved1 || req.reserved2)
+	*devx = req.flags & MLX5_IB_ALLOC_UCTX_DEVX;
+	if (req.flags & ~(uint32_t)MLX5_IB_ALLOC_UCTX_DEVX || req.comp_mask || req.reserved0 ||
+		req.reserved1 || req.reserved2)
 		return EOPNOTSUPP;
 	if (!req.total_num_bfregs || req.num_low_latency_bfregs >= req.total_num_bfregs)
 		return EINVAL;
@@ -92,7 +94,7 @@ static int check_context_request(const struct vhca_span *span)
 int vhca_answer_context(struct vhca_request *request)
 {
 	struct mlx5_ib_alloc_ucontext_resp resp;
-	int error = check_context_request(&request->uhw_in);
+	int error = check_context_request(&request->uhw_in, &request->context->handles->devx);
 
 	if (error)
 		return error;
@@ -545,9 +547,10 @@ static const struct command extended[] = {
 	[IB_USER_VERBS_EX_CMD_MODIFY_QP] = {vhca_modify_qp_ex,
 		UP_TO(struct ib_uverbs_ex_modify_qp, base),
 		UP_TO(struct ib_uverbs_ex_modify_qp_resp, response_length)},
-	[IB_USER_VERBS_EX_CMD_CREATE_FLOW] = ROW(vhca_create_flow,
-		struct ib_uverbs_create_flow, struct ib_uverbs_create_flow_resp),
-	[IB_USER_VERBS_EX_CMD_DESTROY_FLOW] = ROW_IN(vhca_destroy_flow, struct ib_uverbs_destroy_flow),
+	[IB_USER_VERBS_EX_CMD_CREATE_FLOW] = ROW(
+		vhca_create_flow, struct ib_uverbs_create_flow, struct ib_uverbs_create_flow_resp),
+	[IB_USER_VERBS_EX_CMD_DESTROY_FLOW] =
+		ROW_IN(vhca_destroy_flow, struct ib_uverbs_destroy_flow),
 };
 
 /* EOPNOTSUPP is what the kernel says for a driver without the command, and what libibverbs hands to

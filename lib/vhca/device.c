@@ -1,6 +1,7 @@
 /* device.c - devices, their port and GIDs, and the contexts that programs open on them */
 
 #include "vhca/device.h"
+#include "vhca/devx.h"
 #include "vhca/doze.h"
 #include "vhca/pcap.h"
 #include "vhca/trace.h"
@@ -341,11 +342,14 @@ static void destroy_kind(struct vhca_context *context, enum vhca_kind kind)
 void vhca_context_destroy(struct vhca_context *context)
 {
 	/* What needs others goes before them. */
-	static const enum vhca_kind order[] = {VHCA_QP, VHCA_TIR, VHCA_RQT, VHCA_WQ, VHCA_SRQ,
-		VHCA_AH, VHCA_MW, VHCA_MR, VHCA_CQ, VHCA_CHANNEL, VHCA_UAR, VHCA_XRCD, VHCA_PD};
+	static const enum vhca_kind order[] = {VHCA_COUNTER_SET, VHCA_MATCHER, VHCA_UMEM, VHCA_QP,
+		VHCA_TIR, VHCA_RQT, VHCA_WQ, VHCA_SRQ, VHCA_AH, VHCA_MW, VHCA_MR, VHCA_CQ,
+		VHCA_CHANNEL, VHCA_UAR, VHCA_XRCD, VHCA_PD};
 	struct vhca_device *device = context->device;
 
 	vhca_lock(device);
+	destroy_kind(context, VHCA_STEER_RULE);
+	vhca_devx_end(context);
 	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
 		destroy_kind(context, order[i]);
 	for (struct vhca_context **link = &device->contexts; *link; link = &(*link)->next) {

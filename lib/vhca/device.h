@@ -289,7 +289,7 @@ struct vhca_numbers {
 struct vhca_tables {
 	struct vhca_numbers qps, cqs, srqs, keys, wqs, rqts, tirs;
 	uint8_t *variant; /* by key index: the low byte of the last key */
-	uint32_t next_pdn;
+	uint32_t next_pdn, next_devx;
 	struct vhca_link pages;
 	struct vhca_link active;     /* QPs with send WQEs to execute or flush */
 	struct vhca_link waiting;    /* QPs with a deadline */

@@ -164,6 +164,7 @@ struct vhca_handles {
 	struct vhca_object **objects; /* by handle number, from 1 */
 	uint32_t n, first_free;       /* none before it is free */
 	bool opened;                  /* GET_CONTEXT has been answered */
+	bool devx;                    /* and it asked for DevX */
 	int async_fd; /* a duplicate of the program's end: what a second ASYNC_EVENT_ALLOC
 			 duplicates; -1 before the first */
 	struct vhca_channel_file *channels;

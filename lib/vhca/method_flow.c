@@ -139,6 +139,7 @@ static bool is_multicast_only(const struct vhca_match *value, const struct vhca_
 static int find_destination(struct vhca_call *call, struct vhca_steer_attr *attr)
 {
 	struct vhca_context *context = call->request.context;
+	struct vhca_devx *devx;
 
 	if (vhca_attr_given(call, FLOW_QP)) {
 		struct vhca_qp *qp =
@@ -150,7 +151,8 @@ static int find_destination(struct vhca_call *call, struct vhca_steer_attr *attr
 		attr->tir_holder = (struct vhca_object *)(void *)qp;
 		return 0;
 	}
-	attr->tir = vhca_devx_tir(context, vhca_attr_handle(call, FLOW_DEVX), &attr->tir_holder);
+	devx = vhca_handle_find(context, vhca_attr_handle(call, FLOW_DEVX), VHCA_DEVX);
+	attr->tir = devx ? vhca_devx_tir(devx, &attr->tir_holder) : NULL;
 	return attr->tir ? 0 : EINVAL;
 }
 
@@ -185,6 +187,7 @@ static int read_counters(struct vhca_call *call, struct vhca_steer_attr *attr)
 {
 	struct vhca_span span = vhca_attr_span(call, FLOW_COUNTERS);
 	uint32_t handle, offset = 0;
+	struct vhca_devx *devx;
 	int error;
 
 	if (!span.present)
@@ -195,7 +198,8 @@ static int read_counters(struct vhca_call *call, struct vhca_steer_attr *attr)
 		?: vhca_attr_read(call, FLOW_COUNTER_OFFSET, &offset, sizeof(offset));
 	if (error)
 		return error;
-	attr->tally = vhca_devx_tally(call->request.context, handle, offset, &attr->tally_holder);
+	devx = vhca_handle_find(call->request.context, handle, VHCA_DEVX);
+	attr->tally = devx ? vhca_devx_tally(devx, offset, &attr->tally_holder) : NULL;
 	return attr->tally ? 0 : EINVAL;
 }
 

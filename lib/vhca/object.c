@@ -412,6 +412,8 @@ int vhca_object_destroy(struct vhca_object *object)
 {
 	if (object->refs)
 		return EBUSY;
+	if (object->kind == VHCA_DEVX && vhca_devx_in_use((struct vhca_devx *)(void *)object))
+		return EBUSY;
 	switch (object->kind) {
 	case VHCA_MR: mr_destroy(container_of(object, struct vhca_mr, object)); break;
 	case VHCA_CQ: vhca_cq_destroy(container_of(object, struct vhca_cq, object)); break;

@@ -160,6 +160,12 @@ static const char *parse_trap(struct vhca_options *options, const char *text)
 	return strcmp(text, "0") && strcmp(text, "1") ? "is neither 0 nor 1" : NULL;
 }
 
+static const char *parse_devx(struct vhca_options *options, const char *text)
+{
+	options->devx = !strcmp(text, "1");
+	return strcmp(text, "0") && strcmp(text, "1") ? "is neither 0 nor 1" : NULL;
+}
+
 static const char *parse_idle(struct vhca_options *options, const char *text)
 {
 	options->doze = !strcmp(text, "doze");
@@ -321,6 +327,7 @@ static const struct {
 	{"VHCA_SPEED", parse_speed},
 	{"VHCA_STRICT", parse_strict},
 	{"VHCA_TRAP", parse_trap},
+	{"VHCA_DEVX", parse_devx},
 	{"VHCA_IDLE", parse_idle},
 	{"VHCA_FAULT", parse_fault},
 	{"VHCA_SEED", parse_seed},

@@ -85,6 +85,7 @@ struct vhca_options {
 	struct vhca_device_options device[VHCA_MAX_DEVICES];
 	enum vhca_strict strict;
 	bool trap; /* the program's UAR pages */
+	bool devx; /* programs may command the device by themselves */
 	bool doze; /* while idle, where that can be had; else naps */
 	uint64_t seed;
 	/* of the first device's port; the next devices count up */
