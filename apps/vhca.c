@@ -29,6 +29,8 @@ static const struct option options[] = {
 		"what a breach of the device's contract does besides what\nthe device would do: report, error, abort (report)"},
 	{"trap", NULL, VALUE_FLAG, VALUE(trap), 0, 0, NULL,
 		"look at each store to a UAR page by itself, at some\nmicroseconds each; x86-64"},
+	{"devx", NULL, VALUE_FLAG, VALUE(devx), 0, 0, NULL,
+		"let programs command the device by themselves, as\nDPDK's mlx5 does where it may"},
 	{"idle", "MODE", VALUE_WORD, VALUE(idle), 0, 0, "doze nap",
 		"how the emulator waits for work: doze, until a store to\na UAR page wakes it, where the kernel has userfaultfd;\nnap, a millisecond at a time (doze)"},
 	{"fault", "SPEC", VALUE_TEXT, VALUE(fault), 0, 0, NULL,
@@ -72,8 +74,8 @@ static const struct command command = {
 		"VHCA_DEVICES, VHCA_ADDRESS, VHCA_WIRE, ... in the environment are the same as the options, which\n"
 		"go before them; a bad value is a bad option. The emulator goes first in LD_PRELOAD and leaves the rest of it.\n"
 		"\n"
-		"not there, and refused: rdma_cm (perftest's -R, rping), XRC, memory windows, multicast, raw packets,\n"
-		"flow rules and matchers, device memory, DevX.\n"
+		"not there, and refused: rdma_cm (perftest's -R, rping), XRC, memory windows, multicast,\n"
+		"device memory; rules of steering beyond the outer headers, or in tables other than the root.\n"
 		"\n"
 		"exit status: the command's; 2 usage; 3 the emulator is not to be found; 126 the command cannot be\n"
 		"run on it (not executable, set-id, file capabilities, static); 127 there is no such command.\n",

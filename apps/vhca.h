@@ -8,7 +8,7 @@
 /* As they are given; NULL: not. Those of each device are comma lists. */
 struct vhca_options {
 	int64_t devices, seed, strict, idle;
-	bool trap;
+	bool trap, devx;
 	const char *address, *gateway, *wire, *fault, *trace, *pcap;
 	const char *mtu, *node, *profile, *speed;
 	uint64_t inherited; /* which are variables of the environment */

@@ -358,6 +358,8 @@ static int read_flow(struct flow *flow, struct ib_uverbs_create_flow *cmd)
 	error = vhca_copy_in(bytes, specs.address, flow->attr.size) ?: add_specs(flow, bytes);
 	if (error)
 		return error;
+	if (flow->steer.action == VHCA_STEER_DROP && flow->attr.flags & FLOW_DONT_TRAP)
+		return EINVAL;
 	return types_agree(flow) ? 0 : EINVAL;
 }
 

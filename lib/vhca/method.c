@@ -583,7 +583,8 @@ const struct vhca_method *vhca_method_find(uint16_t object, uint16_t method)
 {
 	return find_among(methods, ARRAY_SIZE(methods), object, method)
 		?: find_among(vhca_flow_methods, vhca_n_flow_methods, object, method)
-		?: find_among(vhca_devx_methods, vhca_n_devx_methods, object, method);
+		?: find_among(vhca_devx_methods, vhca_options()->devx ? vhca_n_devx_methods : 0,
+			   object, method);
 }
 
 /* Before GET_CONTEXT only these have an answer. */

@@ -56,6 +56,7 @@ struct vhca_frame {
 	uint8_t tos, ttl; /* of IPv4 or IPv6 */
 	uint8_t tcp_flags;
 	bool fragment; /* the first one too */
+	bool cut;      /* less of it came than IP's length says */
 	bool options;  /* IPv4 options or IPv6 extension headers */
 	bool multicast, broadcast;
 	uint16_t source_port, dest_port; /* host order; 0 where l4 is none */

@@ -95,14 +95,15 @@ static void parse_ipv4(struct vhca_frame *frame)
 		return;
 	bytes = (header[0] & 15) * 4;
 	total = get16(header + 2);
-	if (bytes < 20 || bytes > total || total > room)
+	if (bytes < 20 || bytes > total || bytes > room)
 		return;
+	frame->cut = total > room;
 	frame->l3 = VHCA_L3_IPV4;
 	frame->tos = header[1];
 	frame->ttl = header[8];
 	frame->protocol = header[9];
 	frame->options = bytes > 20;
-	frame->l4_end = (uint16_t)(frame->l3_at + total);
+	frame->l4_end = (uint16_t)(frame->l3_at + min(total, room));
 	fragment = get16(header + 6) & 0x3fff;
 	frame->fragment = fragment;
 	if (fragment & 0x1fff) /* not the first one */
@@ -150,13 +151,12 @@ static void parse_ipv6(struct vhca_frame *frame)
 	if (room < 40 || header[0] >> 4 != 6)
 		return;
 	payload = get16(header + 4);
-	if (payload > room - 40)
-		return;
+	frame->cut = payload > room - 40;
 	frame->l3 = VHCA_L3_IPV6;
 	frame->tos = (uint8_t)(header[0] << 4 | header[1] >> 4);
 	frame->ttl = header[7];
 	frame->protocol = header[6];
-	frame->l4_end = (uint16_t)(frame->l3_at + 40 + payload);
+	frame->l4_end = (uint16_t)(frame->l3_at + 40 + min(payload, room - 40));
 	at = skip_extensions(frame, frame->l3_at + 40u);
 	if (!at)
 		return;
@@ -240,5 +240,6 @@ void vhca_frame_sums(struct vhca_frame *frame)
 	frame->l3_ok = frame->l3 == VHCA_L3_IPV6 ||
 		(frame->l3 == VHCA_L3_IPV4 &&
 			vhca_sum_fold(vhca_sum(header, (header[0] & 15) * 4u)) == 0xffff);
-	frame->l4_ok = frame->l3_ok && frame->l4 && !frame->fragment && l4_is_right(frame);
+	frame->l4_ok =
+		frame->l3_ok && frame->l4 && !frame->cut && !frame->fragment && l4_is_right(frame);
 }
