@@ -28,7 +28,9 @@ struct filter {
 
 struct flow {
 	struct vhca_request *request;
-	struct ib_uverbs_flow_attr attr;
+	uint32_t type, flags;
+	uint16_t size, priority;
+	uint8_t n_specs;
 	struct vhca_steer_attr steer;
 	struct vhca_counter_set *counters;
 	bool is_ip; /* a spec says which */
@@ -197,7 +199,7 @@ static int add_tag(struct flow *flow, const uint8_t *bytes, uint32_t size)
 	if (size != sizeof(spec))
 		return EINVAL;
 	memcpy(&spec, bytes, sizeof(spec));
-	if (spec.tag_id > VHCA_MAX_TAG || flow->attr.type != FLOW_NORMAL)
+	if (spec.tag_id > VHCA_MAX_TAG || flow->type != FLOW_NORMAL)
 		return EINVAL;
 	flow->steer.tagged = true;
 	flow->steer.tag = spec.tag_id;
@@ -240,9 +242,9 @@ static int add_spec(struct flow *flow, const uint8_t *bytes, uint32_t type, uint
 
 static int add_specs(struct flow *flow, const uint8_t *bytes)
 {
-	uint32_t left = flow->attr.size, n = 0;
+	uint32_t left = flow->size, n = 0;
 
-	while (n < flow->attr.num_of_specs && left >= sizeof(struct ib_uverbs_flow_spec_hdr)) {
+	while (n < flow->n_specs && left >= sizeof(struct ib_uverbs_flow_spec_hdr)) {
 		struct ib_uverbs_flow_spec_hdr header;
 		int error;
 
@@ -256,7 +258,7 @@ static int add_specs(struct flow *flow, const uint8_t *bytes)
 		left -= header.size;
 		n++;
 	}
-	return left || n != flow->attr.num_of_specs ? EINVAL : 0;
+	return left || n != flow->n_specs ? EINVAL : 0;
 }
 
 /* ---- the command ---- */
@@ -288,9 +290,9 @@ static bool types_agree(const struct flow *flow)
 
 static void place(struct flow *flow)
 {
-	flow->steer.priority = flow->attr.priority;
-	flow->steer.dont_trap = flow->attr.flags & FLOW_DONT_TRAP;
-	if (flow->attr.type == FLOW_NORMAL) {
+	flow->steer.priority = flow->priority;
+	flow->steer.dont_trap = flow->flags & FLOW_DONT_TRAP;
+	if (flow->type == FLOW_NORMAL) {
 		flow->steer.class = flow->ends_multicast ? VHCA_STEER_MULTICAST : VHCA_STEER_NORMAL;
 		return;
 	}
@@ -299,7 +301,7 @@ static void place(struct flow *flow)
 	flow->steer.priority = 0;
 	memset(&flow->steer.value, 0, sizeof(flow->steer.value));
 	memset(&flow->steer.mask, 0, sizeof(flow->steer.mask));
-	if (flow->attr.type == FLOW_MC_DEFAULT)
+	if (flow->type == FLOW_MC_DEFAULT)
 		flow->steer.value.bytes[VHCA_AT_DMAC] = flow->steer.mask.bytes[VHCA_AT_DMAC] = 1;
 }
 
@@ -309,7 +311,7 @@ static int bind_counters(struct flow *flow)
 	struct vhca_counter_set *set = flow->counters;
 	struct mlx5_ib_flow_counters_desc desc[VHCA_MAX_COUNTERS];
 	struct {
-		struct mlx5_ib_create_flow head;
+		uint32_t n, reserved; /* struct mlx5_ib_create_flow */
 		struct mlx5_ib_flow_counters_data data;
 	} uhw;
 	int error = vhca_span_read(&flow->request->uhw_in, &uhw, sizeof(uhw));
@@ -318,11 +320,11 @@ static int bind_counters(struct flow *flow)
 		return error;
 	flow->steer.tally = &set->tally;
 	flow->steer.tally_holder = &set->object;
-	if (uhw.head.ncounters_data > 1 || uhw.head.reserved || uhw.data.reserved)
+	if (uhw.n > 1 || uhw.reserved || uhw.data.reserved)
 		return EINVAL;
 	if (set->bound && set->object.refs)
-		return uhw.head.ncounters_data ? EINVAL : 0;
-	if (!uhw.head.ncounters_data || uhw.data.ncounters > VHCA_MAX_COUNTERS)
+		return uhw.n ? EINVAL : 0;
+	if (!uhw.n || uhw.data.ncounters > VHCA_MAX_COUNTERS)
 		return EINVAL;
 	set->n_values = 0;
 	error = vhca_copy_in(
@@ -342,23 +344,29 @@ static int bind_counters(struct flow *flow)
 static int read_flow(struct flow *flow, struct ib_uverbs_create_flow *cmd)
 {
 	struct vhca_span specs = flow->request->in;
+	const struct ib_uverbs_flow_attr *attr;
 	uint8_t bytes[MAX_SPECS * SPEC_BYTES];
 	int error = vhca_copy_in(cmd, flow->request->in.address, sizeof(*cmd));
 
 	if (error)
 		return error;
-	flow->attr = cmd->flow_attr;
-	error = cmd->comp_mask ? EINVAL : check_attr(&flow->attr);
+	attr = &cmd->flow_attr;
+	flow->type = attr->type;
+	flow->flags = attr->flags;
+	flow->size = attr->size;
+	flow->priority = attr->priority;
+	flow->n_specs = attr->num_of_specs;
+	error = cmd->comp_mask ? EINVAL : check_attr(attr);
 	if (error)
 		return error;
 	specs.address += sizeof(*cmd);
 	specs.size -= sizeof(*cmd);
-	if (specs.size < flow->attr.size)
+	if (specs.size < flow->size)
 		return EINVAL;
-	error = vhca_copy_in(bytes, specs.address, flow->attr.size) ?: add_specs(flow, bytes);
+	error = vhca_copy_in(bytes, specs.address, flow->size) ?: add_specs(flow, bytes);
 	if (error)
 		return error;
-	if (flow->steer.action == VHCA_STEER_DROP && flow->attr.flags & FLOW_DONT_TRAP)
+	if (flow->steer.action == VHCA_STEER_DROP && flow->flags & FLOW_DONT_TRAP)
 		return EINVAL;
 	return types_agree(flow) ? 0 : EINVAL;
 }
@@ -385,8 +393,8 @@ int vhca_create_flow(struct vhca_request *request)
 	error = bind_counters(&flow) ?: vhca_steer_rule_create(request->context, &flow.steer, &rule) ?: vhca_adopt(request, rule, &resp.flow_handle);
 	if (error)
 		return error;
-	vhca_note(" qp 0x%x type %u priority %u specs %u", vhca_qp_number(qp), flow.attr.type,
-		flow.attr.priority, flow.attr.num_of_specs);
+	vhca_note(" qp 0x%x type %u priority %u specs %u", vhca_qp_number(qp), flow.type,
+		flow.priority, flow.n_specs);
 	return vhca_span_write(&request->out, &resp, sizeof(resp));
 }
 
