@@ -143,8 +143,7 @@ enum { COMPRESSED = 3, MINIS = 8 };
 
 static uint8_t *cqe_at(const struct raw *raw, uint32_t index)
 {
-	return (uint8_t *)raw->rcq.buf +
-		(size_t)(index % raw->rcq.cqe_cnt) * raw->rcq.cqe_size +
+	return (uint8_t *)raw->rcq.buf + (size_t)(index % raw->rcq.cqe_cnt) * raw->rcq.cqe_size +
 		(raw->rcq.cqe_size == 128 ? 64 : 0);
 }
 
