@@ -25,14 +25,15 @@ static const struct command command = {
 		"ports and addresses, cores of one's own, frequency and sleep, limits of control groups and containers. It\n"
 		"changes nothing and needs no root; what it may not read it says it skipped, and why.",
 	.more = "Each check has a name, a status, what was found, what is wanted and, where they differ, the commands that\n"
-		"mend it: in a shell (as root), in a systemd unit, for a container. ok is as wanted; warn costs messages or\n"
+		"mend it, a line each: in a shell (as root), in a systemd unit, for a container. ok is as wanted; warn costs messages or\n"
 		"makes their rate unsteady; fail keeps them from going at all; skip could not be looked at.\n"
 		"\n"
 		"examples:\n"
 		"  verbena doctor\n"
 		"                           this machine, for all that Verbena does\n"
-		"  verbena doctor --for msgrate --json - | jq -r '.checks[] | select(.status == \"fail\") | .fix'\n"
-		"                           the commands that mend what fails\n"
+		"  verbena doctor --for msgrate --json - | jq -r '.checks[] | select(.status == \"fail\") | .fix' |\n"
+		"      sed -n 's/^shell: //p'\n"
+		"                           the commands that mend what fails, for a shell\n"
 		"  verbena vhca -- verbena doctor\n"
 		"                           with the emulated NIC in the place of a real one\n"
 		"  docker run -v /:/host:ro IMAGE verbena doctor --root /host\n"
@@ -161,6 +162,17 @@ static int examine(struct machine *machine, unsigned int purposes, struct sink *
 	return report.n[FINDING_FAIL] ? STATUS_LOST : STATUS_DONE;
 }
 
+/* Of a directory that is no machine's nothing can be said. */
+static int check_root(const struct root *root, const char *dir)
+{
+	if (root_has(root, "sys") || root_has(root, "proc"))
+		return 0;
+	return cannot(
+		"%s cannot be looked at: it has neither a sys nor a proc; give --root a directory "
+		"that has them",
+		dir ? dir : "/");
+}
+
 int cmd_doctor(int argc, char **argv)
 {
 	static struct machine machine;
@@ -176,7 +188,9 @@ int cmd_doctor(int argc, char **argv)
 		return cannot(
 			"%s cannot be looked at: %s; give --root a directory that has a sys and a proc",
 			conf.root, strerror(-err));
-	status = json_open(&sink, conf.json);
+	status = check_root(&machine.root, conf.root);
+	if (!status)
+		status = json_open(&sink, conf.json);
 	if (!status)
 		status = examine(&machine,
 			option_given(&command, given, "for") ? 1u << conf.purpose : FOR_ALL, &sink);

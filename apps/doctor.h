@@ -114,7 +114,7 @@ enum finding_status { FINDING_OK, FINDING_WARN, FINDING_FAIL, FINDING_SKIP };
 struct finding {
 	enum finding_status status;
 	char found[512], wanted[256];
-	char fix[2048]; /* lines: "shell: …", "systemd: …", "container: …" */
+	char fix[8192]; /* lines: "shell: …", "systemd: …", "container: …" */
 };
 
 /* The one that is left says what was found. */
@@ -124,8 +124,9 @@ void skipped(struct finding *finding, const char *fmt, ...) printf_like(2, 3);
 void wanted(struct finding *finding, const char *fmt, ...) printf_like(2, 3);
 /* For `where`: "shell", "systemd", "container", "boot". */
 void fix(struct finding *finding, const char *where, const char *fmt, ...) printf_like(3, 4);
-/* A word on the kernel's command line: with it all places that a machine may have it in. */
-void fix_boot(struct finding *finding, const char *fmt, ...) printf_like(2, 3);
+/* Words on the kernel's command line, in a file of this name: with them all places that a machine may
+ * have them in. Done twice it is as done once. */
+void fix_boot(struct finding *finding, const char *name, const char *fmt, ...) printf_like(3, 4);
 
 /* ---- checks ---- */
 

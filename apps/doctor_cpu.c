@@ -4,9 +4,11 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-#define DEEP_US 50 /* a sleep state that takes longer to leave is felt */
+#define DEEP_US   50 /* a sleep state that takes longer to leave is felt */
 
-/* ---- isolation ---- */
+/* ---- isolation: three words, which belong together, and one start of the machine ---- */
+
+#define ISOLATION "isolcpus=managed_irq,domain,%s nohz_full=%s rcu_nocbs=%s"
 
 static void suggest(const struct machine *machine, char text[256])
 {
@@ -21,7 +23,7 @@ static void check_isolcpus(const struct machine *machine, struct finding *findin
 
 	suggest(machine, cores);
 	wanted(finding, "cores of their own for workers, as isolcpus=managed_irq,domain,%s", cores);
-	fix_boot(finding, "isolcpus=managed_irq,domain,%s", cores);
+	fix_boot(finding, "isolation", ISOLATION, cores, cores, cores);
 	if (cpus_count(&machine->isolated))
 		found(finding, FINDING_OK, "cores %s",
 			cpus_text(&machine->isolated, text, sizeof(text)));
@@ -43,14 +45,14 @@ static bool boot_cores(const struct machine *machine, const char *name, struct c
 	return machine_boot_word(machine, name, value) && cpus_parse(cores, value);
 }
 
-static void judge_cores(const struct machine *machine, struct finding *finding, const char *name,
-	const struct cpus *cores)
+static void judge_cores(
+	const struct machine *machine, struct finding *finding, const struct cpus *cores)
 {
 	struct cpus should = machine_worker_cores(machine), missing = cpus_without(&should, cores);
 	char text[256], short_of[256];
 
 	suggest(machine, text);
-	fix_boot(finding, "%s=%s", name, text);
+	fix_boot(finding, "isolation", ISOLATION, text, text, text);
 	cpus_text(cores, text, sizeof(text));
 	if (!cpus_count(&machine->online) && !*machine->cmdline)
 		skipped(finding, "/proc/cmdline is not there");
@@ -74,7 +76,7 @@ static void check_nohz(const struct machine *machine, struct finding *finding)
 		!cpus_parse(&cores, text))
 		boot_cores(machine, "nohz_full", &cores);
 	wanted(finding, "no timer tick on workers' cores");
-	judge_cores(machine, finding, "nohz_full", &cores);
+	judge_cores(machine, finding, &cores);
 }
 
 static void check_rcu(const struct machine *machine, struct finding *finding)
@@ -83,7 +85,7 @@ static void check_rcu(const struct machine *machine, struct finding *finding)
 
 	boot_cores(machine, "rcu_nocbs", &cores);
 	wanted(finding, "RCU callbacks of workers' cores run elsewhere, said beside nohz_full");
-	judge_cores(machine, finding, "rcu_nocbs", &cores);
+	judge_cores(machine, finding, &cores);
 }
 
 /* ---- frequency and sleep ---- */
@@ -207,6 +209,58 @@ static void check_sleep(const struct machine *machine, struct finding *finding)
 
 /* ---- siblings ---- */
 
+/* The threads that go where each physical core keeps its first. */
+static struct cpus second_threads(const struct machine *machine, const struct cpus *cores)
+{
+	struct cpus seconds = {0};
+
+	for (int cpu = cpus_next(cores, 0); cpu >= 0; cpu = cpus_next(cores, cpu + 1)) {
+		struct cpus siblings = machine_siblings(machine, cpu);
+
+		siblings = cpus_and(&siblings, &machine->online);
+		for (int other = cpus_next(&siblings, cpu + 1);
+			other >= 0 && !cpus_has(&seconds, cpu);
+			other = cpus_next(&siblings, other + 1))
+			cpus_add(&seconds, other);
+		/* A worker's core whose sibling is none of theirs keeps it: that one goes. */
+		for (int other = cpus_next(&siblings, 0); other >= 0 && other < cpu;
+			other = cpus_next(&siblings, other + 1))
+			if (!cpus_has(cores, other))
+				cpus_add(&seconds, other);
+	}
+	return seconds;
+}
+
+/* "4 5 6" */
+static void words_of(const struct cpus *cpus, char *text, size_t size)
+{
+	size_t used = 0;
+
+	*text = 0;
+	for (int cpu = cpus_next(cpus, 0); cpu >= 0 && used < size; cpu = cpus_next(cpus, cpu + 1))
+		used += (size_t)snprintf(text + used, size - used, "%s%d", used ? " " : "", cpu);
+}
+
+static void fix_siblings(
+	const struct machine *machine, struct finding *finding, const struct cpus *cores)
+{
+	struct cpus seconds = second_threads(machine, cores), hit;
+	char words[256], text[128];
+
+	words_of(&seconds, words, sizeof(words));
+	hit = cpus_and(&seconds, &machine->isolated);
+	cpus_text(&hit, text, sizeof(text));
+	if (!*words)
+		fix(finding, "shell",
+			"echo off > /sys/devices/system/cpu/smt/control # takes every second thread offline, isolated ones too");
+	else
+		fix(finding, "shell",
+			"for i in %s; do echo 0 > /sys/devices/system/cpu/cpu$i/online; done%s%s",
+			words, *text ? " # of the isolated these go offline: " : "", text);
+	fix(finding, "boot", "nosmt # every second thread, isolated ones too");
+	fix(finding, "container", "on its host, as above");
+}
+
 static void check_siblings(const struct machine *machine, struct finding *finding)
 {
 	struct cpus cores = machine_worker_cores(machine), shared = {0};
@@ -222,9 +276,7 @@ static void check_siblings(const struct machine *machine, struct finding *findin
 			cpus_add(&shared, cpu);
 	}
 	wanted(finding, "a physical core to each worker: a sibling takes half of it");
-	fix(finding, "shell", "echo off > /sys/devices/system/cpu/smt/control");
-	fix(finding, "boot", "nosmt");
-	fix(finding, "container", "on its host, as above");
+	fix_siblings(machine, finding, &cores);
 	if (root_number(&machine->root, &active, "sys/devices/system/cpu/smt/active"))
 		active = -1;
 	told = root_has(&machine->root,
@@ -303,13 +355,16 @@ static void check_interrupts(const struct machine *machine, struct finding *find
 
 static void check_clock(const struct machine *machine, struct finding *finding)
 {
-	char text[64];
+	static const char dir[] = "sys/devices/system/clocksource/clocksource0";
+	char text[64], available[256] = "";
 
 	wanted(finding,
 		"tsc or arch_sys_counter: others are read by a system call, at a microsecond each");
-	fix_boot(finding, "clocksource=tsc tsc=reliable");
-	if (root_line(&machine->root, text, sizeof(text),
-		    "sys/devices/system/clocksource/clocksource0/current_clocksource"))
+	root_line(&machine->root, available, sizeof(available), "%s/available_clocksource", dir);
+	if (strstr(available, "tsc"))
+		fix(finding, "shell", "echo tsc > /%s/current_clocksource", dir);
+	fix_boot(finding, "clocksource", "clocksource=tsc tsc=reliable");
+	if (root_line(&machine->root, text, sizeof(text), "%s/current_clocksource", dir))
 		skipped(finding, "sysfs does not tell");
 	else
 		found(finding,

@@ -48,7 +48,7 @@ void wanted(struct finding *finding, const char *fmt, ...)
 static void add_fix(struct finding *finding, const char *where, const char *fmt, va_list args)
 {
 	size_t used = strlen(finding->fix), size = sizeof(finding->fix);
-	char text[512];
+	char text[2560];
 
 	vsnprintf(text, sizeof(text), fmt, args);
 	clean(text);
@@ -64,19 +64,20 @@ void fix(struct finding *finding, const char *where, const char *fmt, ...)
 	va_end(args);
 }
 
-void fix_boot(struct finding *finding, const char *fmt, ...)
+void fix_boot(struct finding *finding, const char *name, const char *fmt, ...)
 {
-	char words[256];
+	char words[1024];
 	va_list args;
 
 	va_start(args, fmt);
 	vsnprintf(words, sizeof(words), fmt, args);
 	va_end(args);
 	fix(finding, "shell",
-		"sed -i 's/^GRUB_CMDLINE_LINUX=\"/&%s /' /etc/default/grub && update-grub && reboot",
-		words);
+		"mkdir -p /etc/default/grub.d && echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX %s\"' > /etc/default/grub.d/verbena-%s.cfg && update-grub && grep -q '%s' /boot/grub/grub.cfg",
+		words, name, words);
 	fix(finding, "systemd",
-		"where systemd-boot loads the kernel: echo '%s' >> /etc/kernel/cmdline && kernel-install add $(uname -r) /boot/vmlinuz-$(uname -r) && reboot",
-		words);
+		"grep -q '%s' /etc/kernel/cmdline || echo '%s' >> /etc/kernel/cmdline; kernel-install add $(uname -r) /boot/vmlinuz-$(uname -r) # where systemd-boot loads the kernel",
+		words, words);
+	fix(finding, "boot", "reboot, once for all checks that want words there");
 	fix(finding, "container", "on its host, as above: a container has its host's kernel");
 }

@@ -49,7 +49,7 @@ static void check_memlock(const struct machine *machine, struct finding *finding
 	wanted(finding, "unlimited, or at least %llu MiB: a NIC's driver locks what it registers",
 		MEMLOCK_LEAST / MIB);
 	fix(finding, "shell",
-		"ulimit -l unlimited; for good: echo '* - memlock unlimited' > /etc/security/limits.d/verbena.conf, and log in anew");
+		"echo '* - memlock unlimited' > /etc/security/limits.d/verbena.conf; ulimit -l unlimited # this shell; others log in anew");
 	fix(finding, "systemd", "LimitMEMLOCK=infinity under [Service] of the unit");
 	fix(finding, "container", "docker run --ulimit memlock=-1 ...");
 	if (read_memlock(machine, &limit)) {
@@ -124,25 +124,55 @@ static void list_huge(const struct machine *machine, const char *size, char *tex
 	}
 }
 
+/* Of all nodes together. */
+static int64_t all_pages(const struct machine *machine, const char *size)
+{
+	int64_t sum = 0;
+	struct huge huge;
+
+	if (!machine->n_nodes)
+		return read_all_huge(&machine->root, size, &huge) ? 0 : huge.total;
+	for (int i = 0; i < machine->n_nodes; i++)
+		if (!read_huge(machine, machine->nodes[i], size, &huge))
+			sum += huge.total;
+	return sum;
+}
+
+/* What a pool is set to is its size with those that are in use: so what is short comes on top. */
+static void fix_pages(const struct machine *machine, struct finding *finding, int node,
+	const char *size, int64_t n)
+{
+	if (machine->n_nodes)
+		fix(finding, "shell",
+			"echo %lld > /sys/devices/system/node/node%d/hugepages/hugepages-%s/nr_hugepages",
+			(long long)n, node, size);
+	else
+		fix(finding, "shell",
+			"echo %lld > /sys/kernel/mm/hugepages/hugepages-%s/nr_hugepages",
+			(long long)n, size);
+}
+
 static void check_pages_2m(const struct machine *machine, struct finding *finding)
 {
 	static const char size[] = "2048kB";
 	int node = machine_home_node(machine);
+	struct huge huge = {0};
+	int err = read_huge(machine, node, size, &huge);
+	int64_t more = huge.free < PAGES_2M ? PAGES_2M - huge.free : 0;
 	char text[400];
-	struct huge huge;
 
 	wanted(finding, "at least %d free on node %d, which is the NIC's or the first", PAGES_2M,
 		node);
-	fix(finding, "shell",
-		"echo %d > /sys/devices/system/node/node%d/hugepages/hugepages-%s/nr_hugepages",
-		PAGES_2M, node, size);
+	fix_pages(machine, finding, node, size, huge.total + more);
+	/* The kernel deals what is new to the nodes in turn. */
 	fix(finding, "systemd",
-		"echo 'vm.nr_hugepages=%d' > /etc/sysctl.d/80-verbena.conf && systemctl restart systemd-sysctl",
-		PAGES_2M * (machine->n_nodes ? machine->n_nodes : 1));
+		"echo 'vm.nr_hugepages=%lld' > /etc/sysctl.d/80-verbena.conf && systemctl restart systemd-sysctl",
+		(long long)(all_pages(machine, size) +
+			more * (machine->n_nodes ? machine->n_nodes : 1)));
 	fix(finding, "container",
 		"set them on its host; in Kubernetes: resources.limits.hugepages-2Mi: %dMi",
 		2 * PAGES_2M);
-	if (read_huge(machine, node, size, &huge)) {
+	if (err) {
 		skipped(finding,
 			"node %d tells of no huge pages of 2 MiB: this kernel has none, or sysfs is not there",
 			node);
@@ -157,14 +187,15 @@ static void check_pages_1g(const struct machine *machine, struct finding *findin
 {
 	static const char size[] = "1048576kB";
 	int node = machine_home_node(machine);
+	struct huge huge = {0};
+	int err = read_huge(machine, node, size, &huge);
 	char text[400];
-	struct huge huge;
 
-	wanted(finding, "none, or one free on node %d for --vbn-page-size=1G", node);
-	fix(finding, "shell",
-		"end what holds them, or: echo %d > /sys/devices/system/node/node%d/hugepages/hugepages-%s/nr_hugepages",
-		1, node, size);
-	if (read_huge(machine, node, size, &huge)) {
+	wanted(finding,
+		"none, or one free on node %d for --vbn-page-size=1G: end what holds them, or add one",
+		node);
+	fix_pages(machine, finding, node, size, huge.total + 1);
+	if (err) {
 		skipped(finding,
 			"node %d tells of no huge pages of 1 GiB: the processor or kernel has none",
 			node);

@@ -43,6 +43,11 @@ static void check_nic(const struct machine *machine, struct finding *finding)
 	char text[512] = "";
 	size_t used = 0;
 
+	if (!root_has(&machine->root, "sys/class") && !root_has(&machine->root, "sys/bus")) {
+		wanted(finding, "an RDMA device");
+		skipped(finding, "neither /sys/class nor /sys/bus is there");
+		return;
+	}
 	root_each(&machine->root, "sys/bus/pci/devices", look_at_function, &functions);
 	for (int i = 0; i < machine->n_nics && used < sizeof(text); i++) {
 		const char *name = machine->nics[i].name;
@@ -55,7 +60,7 @@ static void check_nic(const struct machine *machine, struct finding *finding)
 	}
 	wanted(finding, "an RDMA device; a ConnectX-4 or later has a driver of Verbena's own");
 	fix(finding, "shell",
-		"lspci -d 15b3: -k; without one: verbena vhca -- COMMAND, an emulated one");
+		"lspci -d 15b3: -k # without one: verbena vhca -- COMMAND, an emulated one");
 	fix(finding, "container", "docker run --device=/dev/infiniband --network=host ...");
 	if (machine->n_nics)
 		found(finding, FINDING_OK, "%s", text);
@@ -169,8 +174,13 @@ static void check_files(const struct machine *machine, struct finding *finding)
 	if (!files.n)
 		root_each(&machine->root, "dev/infiniband", look_at_file, &files);
 	wanted(finding, "/dev/infiniband/uverbs*, which this user may read and write");
-	fix(finding, "shell",
-		"echo 'KERNEL==\"uverbs*\", MODE=\"0666\"' > /etc/udev/rules.d/90-verbena.rules && udevadm control --reload && udevadm trigger -s infiniband_verbs");
+	if (files.closed)
+		fix(finding, "shell",
+			"echo 'KERNEL==\"uverbs*\", MODE=\"0666\"' > /etc/udev/rules.d/90-verbena.rules && udevadm control --reload && udevadm trigger -s infiniband_verbs");
+	else if (files.missing)
+		fix(finding, "shell", "udevadm trigger -s infiniband_verbs && udevadm settle");
+	else
+		fix(finding, "shell", "modprobe ib_uverbs");
 	fix(finding, "systemd",
 		"DeviceAllow=char-infiniband_verbs rw of the unit, and no PrivateDevices=");
 	fix(finding, "container", "docker run --device=/dev/infiniband ...");
@@ -210,7 +220,7 @@ static void check_port(const struct machine *machine, struct finding *finding)
 	}
 	wanted(finding, "a port that is ACTIVE");
 	fix(finding, "shell",
-		"ip link set dev %s up; then its cable, its switch's port, on InfiniBand the subnet manager",
+		"ip link set dev %s up # then its cable, its switch's port, on InfiniBand the subnet manager",
 		machine->n_nics && *machine->nics[0].netdev ? machine->nics[0].netdev : "NETDEV");
 	if (!told)
 		skipped(finding, "there is no RDMA device");
@@ -308,7 +318,16 @@ static void check_gid(const struct machine *machine, struct finding *finding)
 		found(finding, worst, "%s", text);
 }
 
-/* Calls fn for each NIC that has an interface. */
+/* Why there is none that an interface could be asked of. */
+static void skip_interface(const struct machine *machine, struct finding *finding)
+{
+	if (machine->n_nics)
+		skipped(finding, "no Ethernet interface is known for %s", machine->nics[0].name);
+	else
+		skipped(finding, "there is no RDMA device");
+}
+
+/* The next NIC that has an interface. */
 static const struct nic *with_netdev(const struct machine *machine, int *at)
 {
 	while (*at < machine->n_nics) {
@@ -322,10 +341,11 @@ static const struct nic *with_netdev(const struct machine *machine, int *at)
 
 static void check_mtu(const struct machine *machine, struct finding *finding)
 {
-	const struct nic *nic, *least_of = NULL;
+	const struct nic *nic, *least_of = NULL, *last = NULL;
 	int64_t mtu, least = INT64_MAX;
 
 	for (int i = 0; (nic = with_netdev(machine, &i));) {
+		last = nic;
 		if (root_number(&machine->root, &mtu, "sys/class/net/%s/mtu", nic->netdev) ||
 			mtu >= least)
 			continue;
@@ -340,8 +360,11 @@ static void check_mtu(const struct machine *machine, struct finding *finding)
 	fix(finding, "systemd",
 		"MTUBytes=9000 under [Link] of the interface's .link or .network file");
 	fix(finding, "container", "on its host, as above");
-	if (!least_of)
-		skipped(finding, "no RDMA device has an Ethernet interface");
+	if (!last)
+		skip_interface(machine, finding);
+	else if (!least_of)
+		skipped(finding, "%s, the interface of %s, is not to be seen here, or is emulated",
+			last->netdev, last->name);
 	else
 		found(finding, least < LEAST_MTU ? FINDING_WARN : FINDING_OK, "%s: %lld",
 			least_of->netdev, (long long)least);
@@ -379,11 +402,13 @@ static void check_pause(const struct machine *machine, struct finding *finding)
 		"RxFlowControl=yes and TxFlowControl=yes under [Link] of the interface's .link file");
 	fix(finding, "container", "on its host, as above");
 	if (!nic)
-		skipped(finding, "no RDMA device has an Ethernet interface");
+		skip_interface(machine, finding);
 	else if (!machine->root.real)
 		skipped(finding, "no file tells: on the machine itself this asks the driver");
 	else if (read_pause(nic->netdev, &pause))
-		skipped(finding, "the driver of %s does not tell", nic->netdev);
+		skipped(finding,
+			"the driver of %s does not tell, or the interface is not to be seen here",
+			nic->netdev);
 	else
 		found(finding, pause.rx_pause && pause.tx_pause ? FINDING_OK : FINDING_WARN,
 			"%s: rx %s, tx %s", nic->netdev, pause.rx_pause ? "on" : "off",
@@ -414,7 +439,7 @@ static void check_losses(const struct machine *machine, struct finding *finding)
 		}
 	wanted(finding, "none since the driver was loaded");
 	fix(finding, "shell",
-		"see pause-frames; then cables (ethtool -S NETDEV | grep -e discard -e crc), and path MTUs");
+		"ethtool -S NETDEV | grep -e discard -e crc # cables; see pause-frames and path MTUs, too");
 	if (!told)
 		skipped(finding, "no RDMA device counts them");
 	else

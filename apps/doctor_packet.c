@@ -27,8 +27,9 @@ static void check_capabilities(const struct machine *machine, struct finding *fi
 
 	wanted(finding,
 		"CAP_NET_RAW for raw Ethernet queues, CAP_NET_ADMIN for tap: and xdp: ports, CAP_BPF for xdp: besides");
+	/* Those of a file would keep ld.so from LD_PRELOAD, which vhca is, and from $ORIGIN. */
 	fix(finding, "shell",
-		"setcap cap_net_raw,cap_net_admin,cap_bpf+ep $(readlink -f $(command -v verbena))");
+		"setpriv --reuid=USER --regid=GROUP --init-groups --inh-caps=+net_raw,+net_admin,+bpf --ambient-caps=+net_raw,+net_admin,+bpf verbena ... # no setcap: with file capabilities there is no vhca");
 	fix(finding, "systemd",
 		"AmbientCapabilities=CAP_NET_RAW CAP_NET_ADMIN CAP_BPF of the unit");
 	fix(finding, "container",

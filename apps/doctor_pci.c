@@ -2,6 +2,7 @@
 #include "doctor.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- several NICs: each is looked at, the worst is told of ---- */
 
@@ -82,7 +83,7 @@ static void check_node(const struct machine *machine, struct finding *finding)
 			machine->nics[0].node);
 	} else {
 		fix(finding, "shell",
-			"lspci -vv -s %s | grep NUMA; ask the board's firmware for it (SRAT)",
+			"lspci -vv -s %s | grep NUMA # ask the board's firmware for it (SRAT)",
 			slot_of(machine));
 	}
 	conclude(machine, &verdict, finding, "there is one node, and the device names none");
@@ -110,7 +111,7 @@ static void check_width(const struct machine *machine, struct finding *finding)
 	}
 	wanted(finding, "all lanes that the NIC has");
 	fix(finding, "shell",
-		"lspci -vv -s %s | grep LnkSta; then move the card to a slot of its width, or seat it anew",
+		"lspci -vv -s %s | grep LnkSta # then move the card to a slot of its width, or seat it anew",
 		slot_of(machine));
 	conclude(machine, &verdict, finding, "sysfs tells of no PCIe link: it is no PCIe function");
 }
@@ -135,7 +136,7 @@ static void check_speed(const struct machine *machine, struct finding *finding)
 	}
 	wanted(finding, "the highest speed that the NIC has");
 	fix(finding, "shell",
-		"lspci -vv -s %s | grep LnkSta; then look for a slot of its generation, and for the speed limit in the board's firmware",
+		"lspci -vv -s %s | grep LnkSta # then look for a slot of its generation, and for the speed limit in the board's firmware",
 		slot_of(machine));
 	conclude(machine, &verdict, finding, "sysfs tells of no PCIe link: it is no PCIe function");
 }
@@ -180,7 +181,7 @@ static void check_iommu(const struct machine *machine, struct finding *finding)
 	}
 	wanted(finding,
 		"none, or one that passes through: else it translates each access of the NIC");
-	fix_boot(finding, "iommu=pt");
+	fix_boot(finding, "iommu", "iommu=pt");
 	if (verdict.status != FINDING_SKIP)
 		found(finding, verdict.status, "%s", verdict.text);
 	else if (*iommu_words(machine, value))
@@ -239,11 +240,13 @@ static void check_ordering(const struct machine *machine, struct finding *findin
 	wanted(finding,
 		"on: writes of the NIC may pass one another where their order means nothing");
 	fix(finding, "shell",
-		"setpci -s %s CAP_EXP+8.w=10:10 (until it is reset; for good it is the board's firmware)",
+		"setpci -s %s CAP_EXP+8.w=10:10 # until it is reset; for good it is the board's firmware",
 		slot_of(machine));
 	fix(finding, "container", "on its host, as above");
 	conclude(machine, &verdict, finding,
-		"its configuration space shows root alone more than 64 bytes: sudo verbena doctor");
+		machine->root.real && geteuid()
+			? "its configuration space shows root alone more than 64 bytes: sudo verbena doctor"
+			: "its configuration space does not tell: it is emulated, or a hypervisor keeps it");
 }
 
 static void check_compression(const struct machine *machine, struct finding *finding)

@@ -118,6 +118,22 @@ static void read_cpuset(const struct root *root, const char *group, void *arg)
 		*allowed = cpus_count(allowed) ? cpus_and(allowed, &cpus) : cpus;
 }
 
+/* Where the machine itself has too few, no mask gives more. */
+static void fix_cpuset(const struct machine *machine, struct finding *finding)
+{
+	char all[256];
+
+	cpus_text(&machine->online, all, sizeof(all));
+	if (cpus_count(&machine->online) < LEAST_CORES) {
+		fix(finding, "shell",
+			"verbena msgrate --one-worker # the machine has no more cores: a virtual one gets them from its hypervisor");
+		return;
+	}
+	fix(finding, "shell", "taskset -c %s verbena ...", all);
+	fix(finding, "systemd", "AllowedCPUs= and CPUAffinity= of the unit: with %s", all);
+	fix(finding, "container", "docker run --cpuset-cpus=%s ...", all);
+}
+
 static void check_cpuset(const struct machine *machine, struct finding *finding)
 {
 	struct cpus allowed = machine->allowed, inside;
@@ -129,10 +145,7 @@ static void check_cpuset(const struct machine *machine, struct finding *finding)
 	n = cpus_count(&allowed);
 	cpus_text(&allowed, text, sizeof(text));
 	wanted(finding, "at least %d, among them the isolated ones", LEAST_CORES);
-	fix(finding, "shell", "taskset -c %s verbena ...",
-		cpus_text(&machine->online, isolated, sizeof(isolated)));
-	fix(finding, "systemd", "AllowedCPUs= and CPUAffinity= of the unit: with %s", isolated);
-	fix(finding, "container", "docker run --cpuset-cpus=%s ...", isolated);
+	fix_cpuset(machine, finding);
 	if (!n)
 		skipped(finding,
 			"neither /proc/self/status nor /sys/devices/system/cpu/online is there");
@@ -140,7 +153,8 @@ static void check_cpuset(const struct machine *machine, struct finding *finding)
 		found(finding, FINDING_WARN, "cores %s, none of the isolated %s", text,
 			cpus_text(&machine->isolated, isolated, sizeof(isolated)));
 	else
-		found(finding, n < LEAST_CORES ? FINDING_WARN : FINDING_OK, "cores %s", text);
+		found(finding, n < LEAST_CORES ? FINDING_WARN : FINDING_OK, "cores %s%s", text,
+			cpus_count(&machine->online) < LEAST_CORES ? ", all that there are" : "");
 }
 
 struct huge_limit {

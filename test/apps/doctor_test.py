@@ -2,8 +2,10 @@
 """doctor_test.py - `verbena doctor` on trees made here: names each planted fault, none in a good one, changes nothing, trusts no file"""
 import os
 import random
+import re
+import shutil
 
-from command import CANNOT, DONE, LOST, USAGE, CommandTest, main, strict_json, tempfile, verbena
+from command import CANNOT, DONE, LOST, USAGE, CommandTest, main, run, strict_json, tempfile, verbena
 
 BDF = "0000:3b:00.0"
 FUNCTION = f"sys/devices/pci0000:3a/0000:3a:00.0/{BDF}"
@@ -250,6 +252,93 @@ class Doctor(CommandTest):
         self.status(answer, LOST if any(check["status"] == "fail" for check in checks) else DONE)
         return answer, by_name
 
+    def parses(self, fixes):
+        """What is for a shell is a command, with its words behind a #."""
+        for line in fixes.splitlines():
+            where, command = line.split(": ", 1)
+            if where == "shell":
+                done = run(["bash", "-n", "-c", command])
+                self.status(done, DONE)
+                self.assertNotRegex(command.split(" # ")[0], r"; then (?!echo)|, and |reboot", command)
+
+    def shell_of(self, name, fault):
+        """The command that mends it."""
+        _, checks = self.examine(plant(dict(GOOD), fault))
+        self.assertIn(checks[name]["status"], ("warn", "fail"))
+        return next(line for line in checks[name]["fix"].splitlines() if line.startswith("shell: "))[len("shell: "):]
+
+    def test_pages_in_use(self):
+        """Given pages that others use, then what is short comes on top of them: the pool was made smaller."""
+        place = f"{NODE}/node1/hugepages/hugepages-2048kB"
+        fault = {f"{place}/nr_hugepages": "512", f"{place}/free_hugepages": "3"}
+        self.assertEqual(self.shell_of("hugepages-2M", fault), f"echo 573 > /{place}/nr_hugepages")
+        fix = self.examine(plant(dict(GOOD), fault))[1]["hugepages-2M"]["fix"]
+        self.assertIn(f"vm.nr_hugepages={512 + 512 + 2 * 61}'", fix)
+        place = f"{NODE}/node1/hugepages/hugepages-1048576kB"
+        self.assertEqual(self.shell_of("hugepages-1G", {f"{place}/nr_hugepages": "2"}), f"echo 3 > /{place}/nr_hugepages")
+
+    def test_siblings(self):
+        """Given siblings, then one thread of each core goes: with smt/control isolated ones went, too."""
+        both = {f"{CPU}/smt/active": "1", f"{CPU}/cpu6/topology/thread_siblings_list": "2,6",
+                f"{CPU}/cpu2/topology/thread_siblings_list": "2,6"}
+        self.assertEqual(self.shell_of("smt-siblings", both), f"for i in 2; do echo 0 > /{CPU}/cpu$i/online; done")
+        pair = {f"{CPU}/smt/active": "1"} | {f"{CPU}/cpu{i}/topology/thread_siblings_list": "6-7" for i in (6, 7)}
+        self.assertEqual(self.shell_of("smt-siblings", pair),
+                         f"for i in 7; do echo 0 > /{CPU}/cpu$i/online; done # of the isolated these go offline: 7")
+
+    def test_what_mends_device_files(self):
+        """A rule for udev gives rights to files that are there, no more."""
+        self.assertEqual(self.shell_of("device-files", without("sys/class/infiniband_verbs", "dev/infiniband")), "modprobe ib_uverbs")
+        self.assertIn("udevadm trigger", self.shell_of("device-files", without("dev/infiniband")))
+        self.assertIn('MODE="0666"', self.shell_of("device-files", {"dev/infiniband/uverbs0": Mode(0o600)}))
+
+    def test_words_for_the_kernel(self):
+        """One command for the words that belong together, which is none to start the machine anew."""
+        commands = {self.shell_of(name, fault) for name, fault in (
+            ("isolcpus", {f"{CPU}/isolated": ""} | boot_without("isolcpus") | {f"{CPU}/nohz_full": "5"}),
+            ("nohz_full", {f"{CPU}/isolated": ""} | boot_without("isolcpus") | {f"{CPU}/nohz_full": "5"}))}
+        self.assertEqual(len(commands), 1)
+        self.assertIn("nohz_full=5-7 rcu_nocbs=5-7", commands.pop())
+
+    def test_clock(self):
+        """Given a tsc that is to be had, then it is taken at once."""
+        place = "sys/devices/system/clocksource/clocksource0"
+        hpet = {f"{place}/current_clocksource": "hpet"}
+        self.assertEqual(self.shell_of("clocksource", hpet | {f"{place}/available_clocksource": "tsc hpet acpi_pm"}),
+                         f"echo tsc > /{place}/current_clocksource")
+        self.assertIn("clocksource=tsc", self.shell_of("clocksource", hpet | {f"{place}/available_clocksource": "hpet acpi_pm"}))
+
+    def test_few_cores(self):
+        """Given a machine of two cores, then no mask gives a third."""
+        few = {f"{CPU}/online": "0-1", f"{CPU}/isolated": "", "proc/self/status": "CapEff:\t0\nCpus_allowed_list:\t0-1\n"}
+        self.assertIn("the machine has no more cores", self.shell_of("cpuset", few))
+        self.assertIn("all that there are", self.examine(plant(dict(GOOD), few))[1]["cpuset"]["found"])
+
+    def test_capabilities_of_a_process(self):
+        """Those of a file would keep vhca out."""
+        command = self.shell_of("capabilities", {"proc/self/status": "CapEff:\t0\nCpus_allowed_list:\t0-7\n"})
+        self.assertIn("--ambient-caps", command)
+        self.assertNotIn("setcap ", command.split(" # ")[0])
+
+    def test_interface_that_is_not_known(self):
+        tree = plant(dict(GOOD), without(*(f"{PORT}/gid_attrs/ndevs/{i}" for i in range(2))))
+        self.assertIn("no Ethernet interface is known for mlx5_0", self.examine(tree)[1]["mtu"]["found"])
+        tree = plant(dict(GOOD), without("sys/class/net"))
+        self.assertIn("ens1f0, the interface of mlx5_0, is not to be seen here", self.examine(tree)[1]["mtu"]["found"])
+
+    def test_root_is_told_nothing_of_sudo(self):
+        tree = plant(dict(GOOD), {f"{FUNCTION}/config": b"\0" * 64})
+        self.assertNotIn("sudo", self.examine(tree)[1]["relaxed-ordering"]["found"])
+
+    def test_example_of_help(self):
+        """The line for jq gives commands for a shell."""
+        example = re.search(r"(?s)verbena (doctor --for msgrate --json - \| jq .*?)\n {20}", verbena("doctor", "--help").out).group(1)
+        self.tree.become(plant(dict(GOOD), {f"{PORT}/state": "1: DOWN"}))
+        if not shutil.which("jq"):
+            self.skipTest("no jq")
+        command = example.replace("doctor ", f'"$0" doctor --root {self.tree.name} ', 1)
+        self.assertEqual(run(["bash", "-c", command, os.environ.get("VERBENA", "verbena")]).out.split(" #")[0], "ip link set dev ens1f0 up")
+
     def test_good(self):
         """Given a machine as it should be, then every check is ok, but for what no file tells."""
         answer, checks = self.examine(GOOD)
@@ -268,6 +357,7 @@ class Doctor(CommandTest):
                 self.assertIn("shell: ", checks[name]["fix"])
                 self.status(answer, LOST if status == "fail" else DONE)
                 fixes.append(checks[name]["fix"])
+                self.parses(checks[name]["fix"])
         self.assertGreater(sum("systemd: " in text for text in fixes), 20)
         self.assertGreater(sum("container: " in text for text in fixes), 20)
         memlock = next(text for text in fixes if "memlock" in text)
@@ -286,7 +376,11 @@ class Doctor(CommandTest):
     def test_empty(self):
         """Given a tree without anything, then nothing is made up."""
         _, checks = self.examine({"sys/x": ""})
-        self.assertEqual({name: check["status"] for name, check in checks.items() if check["status"] != "skip"}, {"nic": "warn"})
+        self.assertEqual({name: check["status"] for name, check in checks.items() if check["status"] != "skip"}, {})
+        with tempfile.TemporaryDirectory() as nothing:
+            answer = verbena("doctor", "--root", nothing)
+            self.status(answer, CANNOT)
+            self.sentence(answer, nothing, "neither a sys nor a proc")
 
     def test_no_way_out(self):
         """Given links that lead out of the tree, then what is there is not read."""
