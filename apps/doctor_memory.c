@@ -159,16 +159,16 @@ static void check_pages_2m(const struct machine *machine, struct finding *findin
 	struct huge huge = {0};
 	int err = read_huge(machine, node, size, &huge);
 	int64_t more = huge.free < PAGES_2M ? PAGES_2M - huge.free : 0;
+	/* The kernel deals what is new to the nodes in turn. */
+	int64_t all = all_pages(machine, size) + more * (machine->n_nodes ? machine->n_nodes : 1);
 	char text[400];
 
 	wanted(finding, "at least %d free on node %d, which is the NIC's or the first", PAGES_2M,
 		node);
 	fix_pages(machine, finding, node, size, huge.total + more);
-	/* The kernel deals what is new to the nodes in turn. */
 	fix(finding, "systemd",
 		"echo 'vm.nr_hugepages=%lld' > /etc/sysctl.d/80-verbena.conf && systemctl restart systemd-sysctl",
-		(long long)(all_pages(machine, size) +
-			more * (machine->n_nodes ? machine->n_nodes : 1)));
+		(long long)all);
 	fix(finding, "container",
 		"set them on its host; in Kubernetes: resources.limits.hugepages-2Mi: %dMi",
 		2 * PAGES_2M);
