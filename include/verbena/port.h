@@ -13,9 +13,10 @@
  *                     with the port. What the kernel sends on it is received, and the other way round.
  *    xdp:IFNAME       an interface by AF_XDP: its queues 0 to n_queues-1, from which the kernel then
  *                     gets nothing
- *    pcap:FILE        packets come from a file, pcap or pcapng, until it ends
+ *    pcap:FILE        packets come from a file, pcap or pcapng, with their times, until it ends: then
+ *                     the port is down (`up`)
  *    pcap:>FILE       sent ones go into a file, which is made anew: pcapng where its name ends in
- *                     .pcapng, else pcap
+ *                     .pcapng, else pcap; each with its vbn_packet's time, or that of its flush
  *    pcap:FILE>FILE   both
  */
 #ifndef VERBENA_PORT_H
