@@ -21,6 +21,7 @@ struct rdma_port {
 	struct ibv_gid_entry gid; /* the chosen one */
 	char gid_why[96];
 	bool gid_asked;
+	uint64_t out_of_buffer; /* the device's counter when the port was opened */
 	/* A CQ has failed: whether this queue of the port has its completions there. The driver's. */
 	bool (*cq_failed)(struct vbn_queue *queue, const struct ibv_cq *cq);
 };

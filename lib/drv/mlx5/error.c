@@ -27,7 +27,7 @@ static const struct syndrome syndromes[] = {
 	{MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, VBN_REMOTE_ABORTED},
 };
 
-static enum vbn_status status_of(uint8_t code)
+enum vbn_status vbn__mlx5_status(uint8_t code)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(syndromes); i++)
 		if (syndromes[i].code == code)
@@ -249,7 +249,7 @@ cold void vbn__mlx5_failed(struct mlx5_queue *mq, bool of_send, const struct mlx
 	static_assert(sizeof(*error) == sizeof(*cqe), "an error CQE is a CQE");
 	error = (const void *)cqe;
 	mq->failure.in_error = true;
-	mq->failure.status = status_of(error->syndrome);
+	mq->failure.status = vbn__mlx5_status(error->syndrome);
 	mq->failure.of_send = of_send;
 	mq->failure.wqe = from_be16((be_force __be16)error->wqe_counter);
 	if (of_send) {

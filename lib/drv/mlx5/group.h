@@ -101,5 +101,7 @@ uint32_t vbn__sq_planned(const struct vbn_queue_conf *conf);
 void vbn__rq_offsets(struct rq *rq, const struct vbn_pool *pool, bool datagrams);
 /* Length and key of every receive WQE, which never change. */
 uint32_t vbn__rq_byte_count(const struct rq *rq);
+/* The WQEs of a ring whose pool and offsets are set. */
+void vbn__rq_lay_out(struct rq *rq, void *wqes, uint32_t n, uint32_t stride, uint32_t key);
 
 #endif

@@ -19,6 +19,7 @@
  *   cq.h         the next CQE, if it is there
  *   error.c      why a queue has failed, in words; failed.c its data path
  *   peer.c       where datagrams go
+ *   raw.h        raw Ethernet, whose queues and rx groups are another kind
  *
  * A queue has a CQ for sends and one for receives to itself, so that a CQE needs no look-up of its
  * queue; or it shares some with the worker's others, so that polling costs by the completion.
@@ -239,6 +240,7 @@ uint32_t vbn__srq_refill(struct rq *rq);
 /* Failure: what a CQE says, and the queue with it from now on; each CQE of a failed queue. */
 void vbn__mlx5_failed(struct mlx5_queue *mq, bool of_send, const struct mlx5_cqe64 *cqe);
 void vbn__mlx5_news(struct vbn_queue *queue, uint32_t news);
+enum vbn_status vbn__mlx5_status(uint8_t syndrome);
 void vbn__failed_send_cqe(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe);
 void vbn__failed_recv_cqe(struct mlx5_queue *mq, const struct mlx5_cqe64 *cqe);
 int vbn__failed_events(struct mlx5_queue *mq, struct vbn_event *events, int n);

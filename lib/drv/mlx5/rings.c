@@ -179,6 +179,23 @@ uint32_t vbn__rq_byte_count(const struct rq *rq)
 	return end - rq->post_offset;
 }
 
+/* Its receives are one segment each, of which only the address will change. */
+void vbn__rq_lay_out(struct rq *rq, void *wqes, uint32_t n, uint32_t stride, uint32_t key)
+{
+	rq->wqes = wqes;
+	rq->mask = (uint16_t)(n - 1);
+	rq->log2_stride = log2_floor(stride);
+	for (uint32_t i = 0; i < n; i++) {
+		struct mlx5_wqe_data_seg *seg = rq_wqe(rq, (uint16_t)i);
+
+		seg[0] = (struct mlx5_wqe_data_seg){
+			.byte_count = be32(vbn__rq_byte_count(rq)), .lkey = be32(key)};
+		if (stride > sizeof(*seg))
+			seg[1] = (struct mlx5_wqe_data_seg){
+				.lkey = be32(MLX5_INVALID_LKEY)}; /* ends the list */
+	}
+}
+
 static int rq_take_over(
 	struct mlx5_queue *mq, const struct mlx5dv_qp *dv, const struct vbn_queue_conf *conf)
 {
@@ -193,21 +210,10 @@ static int rq_take_over(
 	rq->slots = calloc(dv->rq.wqe_cnt, sizeof(struct vbn_buf *));
 	if (!rq->slots)
 		return -ENOMEM;
-	rq->wqes = dv->rq.buf;
-	rq->mask = (uint16_t)(dv->rq.wqe_cnt - 1);
 	rq->depth = (uint16_t)conf->rx_depth;
-	rq->log2_stride = log2_floor(dv->rq.stride);
 	rq->record = dv->dbrec;
 	vbn__rq_offsets(rq, conf->rx_pool, conf->transport == VBN_UD);
-	for (uint32_t i = 0; i <= rq->mask; i++) {
-		struct mlx5_wqe_data_seg *seg = rq_wqe(rq, (uint16_t)i);
-
-		seg[0] = (struct mlx5_wqe_data_seg){
-			.byte_count = be32(vbn__rq_byte_count(rq)), .lkey = be32(zone->key)};
-		if (dv->rq.stride > sizeof(*seg))
-			seg[1] = (struct mlx5_wqe_data_seg){
-				.lkey = be32(MLX5_INVALID_LKEY)}; /* ends the list */
-	}
+	vbn__rq_lay_out(rq, dv->rq.buf, dv->rq.wqe_cnt, dv->rq.stride, zone->key);
 	return 0;
 }
 

@@ -4,32 +4,9 @@
 
 #include "drv/mlx5/mini.h"
 
-/* Posts bufs until the ring has `depth` of them or the pool is empty. Each WQE's length and key
- * never change, so only the address is written: queue creation wrote the rest. The device reads the
- * record when it needs a receive; there is no doorbell. */
 static force_inline void refill(struct mlx5_queue *mq)
 {
-	struct rq *rq = mq->rq;
-	struct vbn_pool *pool = rq->pool;
-	uint32_t wanted = rq->depth - (uint32_t)(uint16_t)(rq->head - rq->tail);
-	uint32_t n = pool_ready(pool, wanted);
-	uint16_t head = rq->head;
-	const uint16_t end = (uint16_t)(head + n);
-
-	count_add(&mq->queue.stats.rx_no_buf, wanted - n);
-	if (!n)
-		return;
-	for (struct vbn_buf **top = pool->stack + pool->n_free; head != end; head++) {
-		struct vbn_buf *buf = *--top;
-
-		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
-		rq->slots[head & rq->mask] = buf;
-		rq_wqe(rq, head)->addr = be64((uintptr_t)buf + rq->post_offset);
-	}
-	pool->n_free -= n;
-	rq->head = head;
-	wqes_before_record(); /* pairs with the device, which reads WQEs up to the record */
-	store_once(&rq->record[MLX5_RCV_DBR], be32(head));
+	rq_refill(mq->rq, &mq->queue.stats);
 }
 
 fast_path void vbn__rq_refill(struct mlx5_queue *mq)

@@ -78,6 +78,33 @@ static force_inline bool ring_is_short(const struct rq *rq)
 	return (uint16_t)(rq->head - rq->tail) != rq->depth;
 }
 
+/* Posts bufs until the ring has `depth` of them or the pool is empty. Each WQE's length and key
+ * never change, so only the address is written: queue creation wrote the rest. The device reads the
+ * record when it needs a receive; there is no doorbell. */
+static force_inline void rq_refill(struct rq *rq, struct vbn_queue_stats *stats)
+{
+	struct vbn_pool *pool = rq->pool;
+	uint32_t wanted = rq->depth - (uint32_t)(uint16_t)(rq->head - rq->tail);
+	uint32_t n = pool_ready(pool, wanted);
+	uint16_t head = rq->head;
+	const uint16_t end = (uint16_t)(head + n);
+
+	count_add(&stats->rx_no_buf, wanted - n);
+	if (!n)
+		return;
+	for (struct vbn_buf **top = pool->stack + pool->n_free; head != end; head++) {
+		struct vbn_buf *buf = *--top;
+
+		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
+		rq->slots[head & rq->mask] = buf;
+		rq_wqe(rq, head)->addr = be64((uintptr_t)buf + rq->post_offset);
+	}
+	pool->n_free -= n;
+	rq->head = head;
+	wqes_before_record(); /* pairs with the device, which reads WQEs up to the record */
+	store_once(&rq->record[MLX5_RCV_DBR], be32(head));
+}
+
 /* A shared ring's WQE is free again: behind the last one that the device was given to follow. */
 static force_inline struct vbn_buf *srq_take(struct rq *rq, uint16_t index)
 {

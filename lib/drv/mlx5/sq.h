@@ -10,6 +10,9 @@ static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && sizeof(struct mlx5_wqe_r
 	"every segment counts one in DS");
 static_assert(sizeof(struct mlx5_wqe_av) == 48, "an address vector counts three");
 
+/* In the word of a buf, what sends it back. */
+#define BUF_MARKS ((uint32_t)(VBN_BUF_KEEP | VBN_BUF_COOKIE) << 16)
+
 /* ---- ring ---- */
 
 static force_inline void *sq_wqebb(const struct sq *sq, uint16_t index)

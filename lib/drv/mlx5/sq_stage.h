@@ -22,9 +22,6 @@ enum {
 
 enum { ATOMIC_LEN = 8 };
 
-/* In the word of a buf, what sends it back. */
-#define BUF_MARKS ((uint32_t)(VBN_BUF_KEEP | VBN_BUF_COOKIE) << 16)
-
 static force_inline uint8_t kind_opcode(const unsigned int kind)
 {
 	if (kind & K_ATOMIC)
