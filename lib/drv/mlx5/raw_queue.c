@@ -419,6 +419,8 @@ int vbn__raw_connect(struct vbn_queue *queue)
 		ret = move_wq(raw, IBV_WQS_RDY);
 	if (ret)
 		return ret;
+	if (raw->wq) /* libmlx5 has set it to 0; its receives are posted */
+		store_once(&raw->rq.record[MLX5_RCV_DBR], be32(raw->rq.head));
 	raw->ops = vbn__lacking_ops;
 	vbn__raw_tx_ops(raw);
 	vbn__raw_rx_ops(raw);
