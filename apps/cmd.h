@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -107,6 +108,12 @@ enum value {
 	VALUE_RANGE, /* two int64_t of bytes, one behind the other: "64", or "64-4KiB" */
 	VALUE_TIME,  /* int64_t ns; units us, ms, s; seconds when bare */
 	VALUE_WORD,  /* int64_t: the index in words */
+	VALUE_TEXTS, /* struct texts: may be given several times */
+};
+
+struct texts {
+	const char *text[16];
+	int n;
 };
 
 struct option {
@@ -170,6 +177,31 @@ int json_finish(struct sink *sink, json_t *root);
 /* Numbers that JSON has no word for become 0. */
 json_t *json_number(double value);
 
+/* ---- cores.c ---- */
+
+#define MAX_CORES 1024
+
+/* A list as "0,2-3" of --cores: its form, and whether this process may use each. 0 or an exit status. */
+int cores_take(const char *text, int cores[MAX_CORES], int *n);
+
+/* ---- modes.c: requested against effective ---- */
+
+struct mode_list {
+	pthread_mutex_t lock;
+	struct vbn_mode *modes;
+	int n;
+};
+
+void mode_list_init(struct mode_list *list);
+void mode_list_free(struct mode_list *list);
+/* Adds lines: `who` tells those of one name apart, where they differ. Any thread. */
+void mode_list_add(struct mode_list *list, const struct vbn_mode *modes, int n, const char *who);
+void mode_list_add_one(struct mode_list *list, const char *name, const char *requested,
+	const char *effective, const char *why);
+/* On standard error. */
+void mode_list_print(const struct mode_list *list);
+json_t *mode_list_json(const struct mode_list *list);
+
 /* ---- preload.c: running a program under vhca ---- */
 
 #define VHCA_LIBRARY "libverbena-vhca.so"
@@ -210,6 +242,7 @@ int cmd_latency(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_top(int argc, char **argv);
+int cmd_fwd(int argc, char **argv);
 int cmd_vhca(int argc, char **argv);
 int cmd_vhca_status(int argc, char **argv);
 

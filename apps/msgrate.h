@@ -40,7 +40,6 @@
 
 #define SECOND                    1000000000ll
 #define RECEIVE_BURST             64
-#define MAX_CORES                 1024
 
 /* What the user asked for; 0 in those that were not given, until msgrate.c fills the defaults in.
  */
@@ -249,9 +248,7 @@ struct run {
 	bool over;
 	struct samples *samples; /* NULL: there is no report to draw them */
 	/* requested against effective */
-	pthread_mutex_t modes_lock;
-	struct vbn_mode *modes;
-	int n_modes;
+	struct mode_list modes;
 };
 
 /* All runs of this command. */

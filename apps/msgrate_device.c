@@ -1,9 +1,7 @@
 /* msgrate_device.c - which port a run is on, and which cores */
 #include "msgrate.h"
 
-#include <ctype.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -214,89 +212,9 @@ int device_open(struct run *run)
 
 /* ---- cores ---- */
 
-static bool allowed(int core)
-{
-	cpu_set_t *set = CPU_ALLOC(MAX_CORES);
-	size_t size = CPU_ALLOC_SIZE(MAX_CORES);
-	bool is = set && core < MAX_CORES && !sched_getaffinity(0, size, set) &&
-		CPU_ISSET_S((size_t)core, size, set);
-
-	CPU_FREE(set);
-	return is;
-}
-
-static int add_core(struct run *run, long core)
-{
-	for (int i = 0; i < run->n_cores; i++)
-		if (run->cores[i] == core)
-			return usage_error(
-				"option --cores lists core %ld twice: give each core once, a worker has "
-				"one to itself",
-				core);
-	if (run->n_cores == MAX_CORES)
-		return usage_error(
-			"option --cores lists more than %d cores: give fewer", MAX_CORES);
-	run->cores[run->n_cores++] = (int)core;
-	return 0;
-}
-
-/* A number at *text, which then points behind it; -1: there is none, or it is beyond any core. */
-static long take_core(const char **text)
-{
-	char *end;
-	long core;
-
-	if (!isdigit((unsigned char)**text))
-		return -1;
-	core = strtol(*text, &end, 10);
-	*text = end;
-	return core > 99999 ? -1 : core;
-}
-
-static int bad_list(const struct run *run)
-{
-	return usage_error(
-		"option --cores cannot be \"%.80s\": it is not a list of cores; give numbers and ranges, as "
-		"in 0,2-3",
-		run->conf.cores);
-}
-
-/* One "2" or "2-5". */
-static int take_range(struct run *run, const char **text)
-{
-	long first = take_core(text), last = first;
-	int status = 0;
-
-	if (first >= 0 && **text == '-') {
-		(*text)++;
-		last = take_core(text);
-	}
-	if (first < 0 || last < first)
-		return bad_list(run);
-	for (long core = first; core <= last && !status; core++)
-		status = add_core(run, core);
-	return status;
-}
-
 int cores_parse(struct run *run)
 {
-	const char *text = run->conf.cores;
-	int status = 0;
-
-	if (!text)
-		return 0;
-	do
-		status = take_range(run, &text);
-	while (!status && *text == ',' && text++);
-	if (!status && *text)
-		status = bad_list(run);
-	for (int i = 0; i < run->n_cores && !status; i++)
-		if (!allowed(run->cores[i]))
-			status = cannot(
-				"core %d cannot have a worker: this process may not use it, or it does not exist; "
-				"give --cores from those that taskset -cp $$ lists",
-				run->cores[i]);
-	return status;
+	return run->conf.cores ? cores_take(run->conf.cores, run->cores, &run->n_cores) : 0;
 }
 
 /* Two busy workers want a third core for all else: the control thread, interrupts, vhca's engine.

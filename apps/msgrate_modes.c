@@ -1,76 +1,22 @@
 /* msgrate_modes.c - requested against effective: the block of modes, and what this command decides */
 #include "msgrate.h"
 
-#include <stdlib.h>
-
 /* ---- modes ---- */
-
-static bool same_mode(const struct vbn_mode *a, const struct vbn_mode *b)
-{
-	return !strcmp(a->requested, b->requested) && !strcmp(a->effective, b->effective);
-}
-
-static const struct vbn_mode *find_mode(const struct run *run, const char *name)
-{
-	for (int i = 0; i < run->n_modes; i++)
-		if (!strcmp(run->modes[i].name, name))
-			return &run->modes[i];
-	return NULL;
-}
-
-/* With modes_lock held. The first of a name has it plain; another one that differs is named after
- * whose it is. */
-static void add_one(struct run *run, const struct vbn_mode *mode, const char *who)
-{
-	const struct vbn_mode *known = find_mode(run, mode->name);
-	struct vbn_mode *more;
-	char name[sizeof(mode->name)];
-
-	snprintf(name, sizeof(name), "%.31s", mode->name);
-	if (known) {
-		if (same_mode(known, mode))
-			return;
-		snprintf(name, sizeof(name), "%.18s, %.11s", mode->name, who);
-		if (find_mode(run, name))
-			return;
-	}
-	more = realloc(run->modes, (size_t)(run->n_modes + 1) * sizeof(*more));
-	if (!more)
-		return;
-	run->modes = more;
-	more[run->n_modes] = *mode;
-	memcpy(more[run->n_modes++].name, name, sizeof(name));
-}
 
 void modes_add(struct run *run, const struct vbn_mode *modes, int n, const char *who)
 {
-	pthread_mutex_lock(&run->modes_lock);
-	for (int i = 0; i < n; i++)
-		add_one(run, &modes[i], who);
-	pthread_mutex_unlock(&run->modes_lock);
+	mode_list_add(&run->modes, modes, n, who);
 }
 
 void mode_add(struct run *run, const char *name, const char *requested, const char *effective,
 	const char *why)
 {
-	struct vbn_mode mode = {0};
-
-	snprintf(mode.name, sizeof(mode.name), "%s", name);
-	snprintf(mode.requested, sizeof(mode.requested), "%s", requested);
-	snprintf(mode.effective, sizeof(mode.effective), "%s", effective);
-	snprintf(mode.why, sizeof(mode.why), "%s", why);
-	modes_add(run, &mode, 1, "");
+	mode_list_add_one(&run->modes, name, requested, effective, why);
 }
 
 void modes_print(const struct run *run)
 {
-	fprintf(stderr, "%-24s %-14s %-24s %s\n", "mode", "requested", "effective", "why");
-	for (int i = 0; i < run->n_modes; i++) {
-		const struct vbn_mode *mode = &run->modes[i];
-
-		fprintf(stderr, "%-24s %-14s %-24s %s\n", mode->name, mode->requested,
-			mode->effective, mode->why);
-	}
+	mode_list_print(&run->modes);
 }
 
 /* ---- requested against effective: what this command decides ---- */

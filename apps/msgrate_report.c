@@ -549,20 +549,6 @@ void result_notes(struct run *run, const struct result *result)
 
 /* ---- JSON ---- */
 
-static json_t *effective_json(const struct run *run)
-{
-	json_t *map = json_object();
-
-	for (int i = 0; i < run->n_modes; i++) {
-		const struct vbn_mode *mode = &run->modes[i];
-
-		json_object_set_new(map, mode->name,
-			json_pack("{s:s, s:s, s:s}", "requested", mode->requested, "effective",
-				mode->effective, "why", mode->why));
-	}
-	return map;
-}
-
 static json_t *workers_json(const struct run *run, double seconds)
 {
 	json_t *list = json_array();
@@ -634,7 +620,7 @@ json_t *result_json(const struct run *run, const struct result *result)
 		result->first_message_seconds < 0 ? json_null()
 						  : json_number(result->first_message_seconds));
 	json_object_set_new(root, "max_rss_bytes", json_integer((json_int_t)result->max_rss_bytes));
-	json_object_set_new(root, "effective", effective_json(run));
+	json_object_set_new(root, "effective", mode_list_json(&run->modes));
 	json_object_set_new(root, "workers", workers_json(run, result->seconds));
 	json_object_set_new(root, "stopped", json_boolean(stop_signal()));
 	json_object_set_new(root, "errors", errors_json(run));

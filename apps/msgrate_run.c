@@ -201,7 +201,7 @@ static void run_init(struct run *run)
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&run->lock, NULL);
-	pthread_mutex_init(&run->modes_lock, NULL);
+	mode_list_init(&run->modes);
 	pthread_mutex_init(&run->meeting.lock, NULL);
 	pthread_cond_init(&run->over_change, &monotonic);
 	pthread_cond_init(&run->meeting.change, &monotonic);
@@ -271,7 +271,7 @@ static int run_one(struct run *run, struct runs *runs)
 		status = execute(run, runs);
 	}
 	free(samples.rows);
-	free(run->modes);
+	mode_list_free(&run->modes);
 	sides_free(run);
 	return status;
 }

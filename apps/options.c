@@ -174,6 +174,18 @@ static int take_range(
 	return why ? bad_value(option, called, text, why) : status;
 }
 
+/* One more of them. */
+static int take_text(
+	const struct option *option, const char *called, const char *text, struct texts *texts)
+{
+	if (!*text)
+		return usage_error("%s cannot be empty: give %s", called, option->arg);
+	if (texts->n == option->high)
+		return usage_error("%s is given more than %d times: give fewer", called, texts->n);
+	texts->text[texts->n++] = text;
+	return 0;
+}
+
 int option_take(const struct option *option, const char *called, const char *text, void *conf)
 {
 	void *place = (char *)conf + option->offset;
@@ -183,6 +195,7 @@ int option_take(const struct option *option, const char *called, const char *tex
 	case VALUE_TEXT:
 		*(const char **)place = text;
 		return *text ? 0 : usage_error("%s cannot be empty: give %s", called, option->arg);
+	case VALUE_TEXTS: return take_text(option, called, text, place);
 	case VALUE_WORD: return take_word(option, called, text, place);
 	case VALUE_RANGE: return take_range(option, called, text, place);
 	default: return take_number(option, called, text, place);
@@ -277,7 +290,7 @@ static int take_option(
 		return usage_error(
 			"option --%.*s is unknown: verbena %s --help lists those there are",
 			(int)length, name, command->name);
-	if (*given >> i & 1)
+	if (*given >> i & 1 && option->value != VALUE_TEXTS)
 		return usage_error("option --%s is given twice: give it once", option->name);
 	*given |= 1ull << i;
 	if (option->value == VALUE_FLAG && equals)

@@ -1,0 +1,251 @@
+/* fwd.c - `verbena fwd`: frames from one device to another, or back, with their MACs as they are, set, or
+ * swapped
+ *
+ * The loop is a template: a mode that is not asked for costs nothing, nor does a capture.
+ */
+#include "packet.h"
+
+struct fwd_options {
+	struct packet_options packet;
+	struct texts peers;
+};
+
+enum mode { MODE_IO, MODE_MAC, MODE_MACSWAP };
+#define MODE_WORDS "io mac macswap"
+
+#define PREFETCH 4 /* frames ahead */
+
+static const struct option options[] = {
+	PACKET_OPTIONS(struct fwd_options),
+	{"duration", "T", VALUE_TIME, offsetof(struct fwd_options, packet.duration), SECOND / 1000,
+		365 * DAY, NULL, "how long (until it is stopped)"},
+	{"eth-peer", "MAC", VALUE_TEXTS, offsetof(struct fwd_options, peers), 0, MAX_DEVICES, NULL,
+		"of mac: whom frames are sent to out of the first device,\nand, given again, of the second (02:00:00:00:00:00 and\n02:00:00:00:00:01)"},
+};
+
+static const struct command command = {
+	.name = "fwd",
+	.usage = "io|mac|macswap [options]",
+	.summary =
+		"Forwards Ethernet frames: what comes by one device goes out by the other, or back out of the same where there is\n"
+		"one. io leaves them as they are, mac sets both MACs (from the device, to --eth-peer), macswap swaps them.",
+	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; times us, ms, s.\n"
+		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
+		"\n"
+		"examples:\n"
+		"  verbena fwd macswap --device xdp:eth0\n"
+		"                           back to where it came from, until it is stopped\n"
+		"  verbena fwd io --device tap:left --device tap:right --duration 10 --json -\n"
+		"                           a cable between two TAP devices\n"
+		"  verbena fwd mac --device mlx5_0 --device mlx5_1 --cores 2,3 --queues 2\n"
+		"                           two workers with two queues of each device\n"
+		"  verbena fwd io --device tap:a --pcap a.pcapng,\"udp port 53\"\n"
+		"                           what goes by and matches, for Wireshark\n"
+		"\n"
+		"Every frame that came is in `received`, and in `sent` or in `drops` by its name; that is checked at the end. JSON:\n"
+		"tool version mode devices seconds received sent drops msg_rate cycles_per_packet queues workers accounted capture\n"
+		"effective stopped errors.\n"
+		"\n"
+		"exit status: 0 done, stopped by SIGINT or SIGTERM included; 1 a queue failed, or frames are not accounted for;\n"
+		"2 usage; 3 cannot run here.\n",
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+};
+
+/* ---- the frames: the first 12 bytes are destination and source; there are 16 in any buf ---- */
+
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef bytes16 unaligned16 __attribute__((aligned(1), __may_alias__));
+
+static force_inline void swap_macs(uint8_t *frame)
+{
+	unaligned16 *head = (unaligned16 *)(void *)frame;
+	const bytes16 is = *head;
+
+	*head = __builtin_shufflevector(
+		is, is, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15);
+}
+
+static force_inline void set_macs(uint8_t *frame, const struct lane *out)
+{
+	memcpy(frame, out->peer, 6);
+	memcpy(frame + 6, out->mac, 6);
+}
+
+static force_inline void rewrite(
+	enum mode mode, struct vbn_buf **bufs, int n, const struct lane *out)
+{
+	for (int i = 0; i < n && i < PREFETCH; i++)
+		__builtin_prefetch(bufs[i]->data, 1);
+	for (int i = 0; i < n; i++) {
+		if (i + PREFETCH < n)
+			__builtin_prefetch(bufs[i + PREFETCH]->data, 1);
+		if (mode == MODE_MACSWAP)
+			swap_macs(bufs[i]->data);
+		else
+			set_macs(bufs[i]->data, out);
+	}
+}
+
+/* ---- the loop ---- */
+
+/* The run is winding down: what still comes is not begun with. */
+static __attribute__((noinline)) int end_burst(struct lane *lane, struct vbn_buf **bufs, int n)
+{
+	vbn_count(&lane->drops[DROP_AT_THE_END], (uint64_t)n);
+	vbn_buf_free(bufs, n);
+	return 0;
+}
+
+static force_inline int forward_lane(
+	struct packet_worker *worker, struct lane *lane, enum mode mode, bool capture)
+{
+	struct lane *out = lane->out;
+	struct vbn_buf *bufs[MAX_BURST];
+	int n = vbn_recv(lane->queue, bufs, worker->burst), sent;
+
+	if (n <= 0) {
+		if (unlikely(n < 0))
+			lane_failed(worker, lane);
+		return 0;
+	}
+	if (capture)
+		capture_burst(lane->tap, lane->device, CAPTURE_RECEIVED, bufs, n);
+	if (unlikely(vbn_worker_stopping(worker->worker)))
+		return end_burst(lane, bufs, n);
+	if (mode != MODE_IO)
+		rewrite(mode, bufs, n, out);
+	if (capture)
+		capture_burst(lane->tap, out->device, CAPTURE_SENT, bufs, n);
+	sent = vbn_send(out->queue, bufs, n);
+	if (unlikely(sent != n))
+		lane_send_rest(lane, bufs, n, sent);
+	return n;
+}
+
+static force_inline int forward(void *arg, enum mode mode, bool capture)
+{
+	struct packet_worker *worker = arg;
+	int did = 0;
+
+	for (int i = 0; i < worker->n_lanes; i++)
+		did += forward_lane(worker, &worker->lanes[i], mode, capture);
+	return did;
+}
+
+#define LOOP(name, target, mode, capture)                          \
+	target static int name(struct vbn_worker *worker, void *arg) \
+	{                                                          \
+		(void)worker;                                      \
+		return forward(arg, mode, capture);                \
+	}
+
+/* The shuffle is one instruction where the processor has it, and several where it has not. */
+#ifdef __x86_64__
+#define WITH_SHUFFLE  __attribute__((target("ssse3")))
+#define has_shuffle() __builtin_cpu_supports("ssse3")
+#else
+#define WITH_SHUFFLE
+#define has_shuffle() true
+#endif
+
+LOOP(io, , MODE_IO, false)
+LOOP(io_captured, , MODE_IO, true)
+LOOP(mac, , MODE_MAC, false)
+LOOP(mac_captured, , MODE_MAC, true)
+LOOP(macswap, WITH_SHUFFLE, MODE_MACSWAP, false)
+LOOP(macswap_captured, WITH_SHUFFLE, MODE_MACSWAP, true)
+LOOP(macswap_plain, , MODE_MACSWAP, false)
+LOOP(macswap_plain_captured, , MODE_MACSWAP, true)
+
+static enum mode mode_of(const struct packet_run *run)
+{
+	static const struct option option = {.value = VALUE_WORD, .words = MODE_WORDS};
+	int64_t mode = 0;
+
+	option_take(&option, "", run->mode, &mode);
+	return (enum mode)mode;
+}
+
+static vbn_poll_fn *loop(const struct packet_run *run)
+{
+	const bool capture = run->capture;
+
+	switch (mode_of(run)) {
+	case MODE_IO: return capture ? io_captured : io;
+	case MODE_MAC: return capture ? mac_captured : mac;
+	default: break;
+	}
+	if (has_shuffle())
+		return capture ? macswap_captured : macswap;
+	return capture ? macswap_plain_captured : macswap_plain;
+}
+
+/* ---- the command ---- */
+
+static int setup(struct packet_worker *worker)
+{
+	const struct fwd_options *own = worker->run->own;
+
+	for (int i = 0; i < worker->n_lanes; i++) {
+		struct lane *lane = &worker->lanes[i];
+
+		if (lane->device < own->peers.n)
+			mac_parse(own->peers.text[lane->device], lane->peer);
+	}
+	return 0;
+}
+
+static int check(const struct packet_run *run, const struct fwd_options *conf)
+{
+	uint8_t mac[6];
+
+	if (conf->peers.n && mode_of(run) != MODE_MAC)
+		return usage_error(
+			"option --eth-peer is for fwd mac: %s sets no MACs; leave it out", run->mode);
+	for (int i = 0; i < conf->peers.n; i++)
+		if (!mac_parse(conf->peers.text[i], mac))
+			return usage_error(
+				"option --eth-peer cannot be \"%.80s\": it is no MAC; give one as 02:00:00:00:00:01",
+				conf->peers.text[i]);
+	return 0;
+}
+
+/* The first argument says how; 0 or an exit status. */
+static int take_mode(int argc, char **argv, const char **mode)
+{
+	static const struct option option = {.value = VALUE_WORD, .words = MODE_WORDS};
+	int64_t value;
+
+	if (argc < 2 || !strncmp(argv[1], "--", 2))
+		return usage_error("the mode is missing: give io, mac or macswap first");
+	*mode = argv[1];
+	return option_take(&option, "the mode", argv[1], &value);
+}
+
+int cmd_fwd(int argc, char **argv)
+{
+	static const struct packet_command fwd = {
+		.name = "fwd", .setup = setup, .loop = loop, .forwards = true, .endless = true};
+	static struct packet_run run = {.command = &fwd};
+	static struct fwd_options conf;
+	uint64_t given;
+	bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+	int status;
+
+	stop_signals_take();
+	if (!help) {
+		status = take_mode(argc, argv, &run.mode);
+		if (status)
+			return status;
+		argc--;
+		argv++;
+	}
+	status = options_parse(&command, argc, argv, &conf, &given, NULL);
+	if (status != OPTIONS_OK)
+		return status;
+	run.conf = conf.packet;
+	run.own = &conf;
+	status = check(&run, &conf);
+	return status ? status : packet_execute(&run);
+}

@@ -1,0 +1,324 @@
+/* packet_report.c - what a packet command counts: the balance, the live line, the table, JSON */
+#include "packet.h"
+#include "chart.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* ---- drops by name ---- */
+
+void drops_add(struct drops *drops, const char *name, uint64_t count)
+{
+	struct named_count *at = drops->of;
+
+	for (; at < drops->of + drops->n; at++)
+		if (!strcmp(at->name, name)) {
+			at->count += count;
+			return;
+		}
+	if (drops->n == ARRAY_SIZE(drops->of))
+		return;
+	drops->n++;
+	snprintf(at->name, sizeof(at->name), "%s", name);
+	at->count = count;
+}
+
+uint64_t drops_total(const struct drops *drops)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < drops->n; i++)
+		sum += drops->of[i].count;
+	return sum;
+}
+
+/* Those before a queue has handed a frame out: of what came, not of what it received. */
+static bool is_before(const char *name)
+{
+	return !strncmp(name, "rx_", 3);
+}
+
+/* ---- the result ---- */
+
+/* Frames that the queue has not handed out, by its own names. */
+static uint64_t dropped_before(const struct lane *lane)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < lane->named.n; i++)
+		if (is_before(lane->named.of[i].name))
+			sum += lane->named.of[i].count;
+	return sum;
+}
+
+/* What the port knows of no queue: `*after` of it, of sent frames. */
+static void port_drops(struct packet_run *run, const struct packet_device *device, uint64_t *before,
+	uint64_t *after)
+{
+	struct vbn_drop now[MAX_NAMED_DROPS];
+	int n = vbn_port_drops(device->port, now, MAX_NAMED_DROPS);
+	/* The kernel's word for a TAP device is seen from its end. */
+	const bool tap = !strcmp(device->info.driver, "tap");
+
+	for (int i = 0; i < n && i < MAX_NAMED_DROPS; i++) {
+		uint64_t count = now[i].count - device->before[i].count;
+		bool sent = strstr(now[i].name, tap ? "rx_" : "tx_");
+
+		*(sent ? after : before) += count;
+		drops_add(&run->drops, now[i].name, count);
+	}
+}
+
+/* received = sent + drops: of what the queues have handed out it is checked, what was lost before and behind
+ * them is told by who lost it. */
+void packet_result_take(struct packet_run *run)
+{
+	uint64_t handed_out = 0, kept = 0, before = 0, after = 0;
+
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++) {
+			const struct lane *lane = &run->workers[w].lanes[i];
+
+			handed_out += lane->stats.rx_messages;
+			run->sent += lane->stats.tx_done;
+			before += dropped_before(lane);
+			kept += drops_total(&lane->named) - dropped_before(lane);
+			run->n_failed += lane->failed;
+			for (int d = 0; d < lane->named.n; d++)
+				drops_add(&run->drops, lane->named.of[d].name,
+					lane->named.of[d].count);
+		}
+	run->balanced = !run->command->forwards || handed_out == run->sent + kept;
+	for (int i = 0; i < run->n_devices; i++)
+		port_drops(run, &run->devices[i], &before, &after);
+	run->received = handed_out + before;
+	run->sent -= after < run->sent ? after : run->sent;
+}
+
+static double cycles_per_packet(const struct packet_run *run)
+{
+	uint64_t cycles = 0, packets = 0;
+
+	for (int w = 0; w < run->n_workers; w++) {
+		const struct packet_worker *worker = &run->workers[w];
+
+		cycles += worker->stop.busy_cycles - worker->start.busy_cycles;
+		for (int i = 0; i < worker->n_lanes; i++)
+			packets += run->command->forwards ? worker->lanes[i].stats.rx_messages
+							  : worker->lanes[i].stats.tx_messages;
+	}
+	return packets ? (double)cycles / (double)packets : 0;
+}
+
+static double msg_rate(const struct packet_run *run)
+{
+	double seconds = run_seconds(run);
+
+	return seconds > 0 ? (double)run->sent / seconds : 0;
+}
+
+int packet_result_verdict(const struct packet_run *run)
+{
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++)
+			if (*run->workers[w].lanes[i].error)
+				say("%s", run->workers[w].lanes[i].error);
+	if (!run->balanced)
+		say("frames are not accounted for: received is not sent and drops by name together; this is a "
+		    "fault of verbena or of the driver: tell its authors, with the JSON");
+	if (stop_signal() && !run->command->endless)
+		return STATUS_STOPPED;
+	if (run->n_failed || !run->balanced)
+		return STATUS_LOST;
+	return run->command->verdict ? run->command->verdict(run) : STATUS_DONE;
+}
+
+/* ---- while it runs ---- */
+
+static void live_sums(const struct packet_run *run, uint64_t *received, uint64_t *sent)
+{
+	*received = *sent = 0;
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++) {
+			struct vbn_queue_stats stats;
+
+			vbn_queue_stats(run->workers[w].lanes[i].queue, &stats);
+			*received += stats.rx_messages;
+			*sent += stats.tx_messages;
+		}
+}
+
+/* Queues are gone only when the run is over, which the monitor's end comes before. */
+void live_print(struct packet_run *run, uint64_t now)
+{
+	uint64_t since = run->live_ns ? run->live_ns : run->start_ns, received, sent;
+	double seconds = (double)(now - since) / 1e9;
+	char in[32], out[32];
+
+	live_sums(run, &received, &sent);
+	human_number((double)(received - run->live_received) / seconds, in);
+	human_number((double)(sent - run->live_sent) / seconds, out);
+	say_live("%6.1f s  received %12llu  %10s/s  sent %12llu  %10s/s",
+		(double)(now - run->start_ns) / 1e9, (unsigned long long)received, in,
+		(unsigned long long)sent, out);
+	run->live_ns = now;
+	run->live_received = received;
+	run->live_sent = sent;
+}
+
+/* ---- the table ---- */
+
+static void print_drops(const struct drops *drops)
+{
+	bool any = false;
+
+	for (int i = 0; i < drops->n; i++) {
+		if (!drops->of[i].count)
+			continue;
+		printf("%s%s %llu", any ? ", " : "drops: ", drops->of[i].name,
+			(unsigned long long)drops->of[i].count);
+		any = true;
+	}
+	puts(any ? "" : "drops: none");
+}
+
+void packet_result_print(const struct packet_run *run)
+{
+	char text[160], number[32];
+
+	devices_text(run, text);
+	printf("%s%s%s\n\n%-6s %-16s %5s %14s %14s %12s %10s\n", run->mode ? run->mode : "",
+		run->mode ? " on " : "", text, "worker", "device", "queue", "received", "sent",
+		"dropped", "sent/s");
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++) {
+			const struct lane *lane = &run->workers[w].lanes[i];
+			double seconds = run_seconds(run);
+
+			printf("%-6d %-16s %5d %14llu %14llu %12llu %10s\n", w,
+				run->devices[lane->device].info.name, lane->index,
+				(unsigned long long)lane->stats.rx_messages,
+				(unsigned long long)lane->stats.tx_done,
+				(unsigned long long)drops_total(&lane->named),
+				human_number(seconds > 0
+						? (double)lane->stats.tx_done / seconds
+						: 0,
+					number));
+		}
+	printf("\nreceived %llu, sent %llu in %.3f s: %s/s, %.0f cycles a packet\n",
+		(unsigned long long)run->received, (unsigned long long)run->sent, run_seconds(run),
+		human_number(msg_rate(run), number), cycles_per_packet(run));
+	print_drops(&run->drops);
+	if (run->command->print)
+		run->command->print(run);
+	if (run->capture)
+		capture_print(run->capture);
+}
+
+/* ---- JSON ---- */
+
+static json_t *drops_json(const struct drops *drops)
+{
+	json_t *map = json_object();
+
+	for (int i = 0; i < drops->n; i++)
+		json_object_set_new(
+			map, drops->of[i].name, json_integer((json_int_t)drops->of[i].count));
+	return map;
+}
+
+static json_t *queues_json(const struct packet_run *run)
+{
+	json_t *list = json_array();
+
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++) {
+			const struct lane *lane = &run->workers[w].lanes[i];
+
+			json_array_append_new(list,
+				json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:o}", "device",
+					run->devices[lane->device].info.name, "queue", lane->index,
+					"worker", w, "received",
+					(json_int_t)lane->stats.rx_messages, "sent",
+					(json_int_t)lane->stats.tx_done, "received_bytes",
+					(json_int_t)lane->stats.rx_bytes, "sent_bytes",
+					(json_int_t)lane->stats.tx_bytes, "doorbells",
+					(json_int_t)lane->stats.tx_doorbells, "drops",
+					drops_json(&lane->named)));
+		}
+	return list;
+}
+
+static json_t *workers_json(const struct packet_run *run)
+{
+	json_t *list = json_array();
+
+	for (int w = 0; w < run->n_workers; w++) {
+		const struct packet_worker *worker = &run->workers[w];
+		uint64_t busy = worker->stop.busy_cycles - worker->start.busy_cycles;
+		uint64_t total = worker->stop.total_cycles - worker->start.total_cycles;
+		uint64_t received = 0, sent = 0;
+
+		for (int i = 0; i < worker->n_lanes; i++) {
+			received += worker->lanes[i].stats.rx_messages;
+			sent += worker->lanes[i].stats.tx_done;
+		}
+		json_array_append_new(list,
+			json_pack("{s:i, s:i, s:I, s:I, s:o}", "core", worker->core, "node",
+				worker->node, "received", (json_int_t)received, "sent",
+				(json_int_t)sent, "busy_share",
+				json_number(total ? (double)busy / (double)total : 0)));
+	}
+	return list;
+}
+
+static json_t *devices_json(const struct packet_run *run)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < run->n_devices; i++)
+		json_array_append_new(list,
+			json_pack("{s:s, s:s}", "name", run->devices[i].info.name, "driver",
+				run->devices[i].info.driver));
+	return list;
+}
+
+static json_t *errors_json(const struct packet_run *run)
+{
+	json_t *list = json_array();
+
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++)
+			if (*run->workers[w].lanes[i].error)
+				json_array_append_new(
+					list, json_string(run->workers[w].lanes[i].error));
+	return list;
+}
+
+json_t *packet_result_json(const struct packet_run *run)
+{
+	json_t *root = json_pack("{s:s, s:s, s:o, s:o}", "tool", run->command->name, "version",
+		vbn_version(), "mode", run->mode ? json_string(run->mode) : json_null(), "devices",
+		devices_json(run));
+
+	if (!root)
+		return NULL;
+	json_object_set_new(root, "seconds", json_number(run_seconds(run)));
+	json_object_set_new(root, "received", json_integer((json_int_t)run->received));
+	json_object_set_new(root, "sent", json_integer((json_int_t)run->sent));
+	json_object_set_new(root, "drops", drops_json(&run->drops));
+	json_object_set_new(root, "msg_rate", json_number(msg_rate(run)));
+	json_object_set_new(root, "cycles_per_packet", json_number(cycles_per_packet(run)));
+	json_object_set_new(root, "queues", queues_json(run));
+	json_object_set_new(root, "workers", workers_json(run));
+	json_object_set_new(root, "accounted",
+		run->command->forwards ? json_boolean(run->balanced) : json_null());
+	if (run->command->json)
+		run->command->json(run, root);
+	json_object_set_new(
+		root, "capture", run->capture ? capture_json(run->capture) : json_null());
+	json_object_set_new(root, "effective", mode_list_json(&run->modes));
+	json_object_set_new(root, "stopped", json_boolean(stop_signal()));
+	json_object_set_new(root, "errors", errors_json(run));
+	return root;
+}

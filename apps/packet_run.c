@@ -1,0 +1,315 @@
+/* packet_run.c - a run of a packet command from start to exit status, and the thread that tells the time */
+#include "packet.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define TICK     (SECOND / 50) /* how often the monitor looks whether all is done */
+#define LIVE     SECOND
+#define COMES    (SECOND / 5) /* nothing came for so long: nothing more will */
+#define NOT_MORE (2 * SECOND) /* and it is not waited longer for what does */
+
+/* ---- the monitor ---- */
+
+/* Until the moment, or the end of the run: true then. */
+static bool sleep_until(struct packet_run *run, uint64_t ns)
+{
+	struct timespec at = {.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)};
+	int err = 0;
+	bool over;
+
+	pthread_mutex_lock(&run->lock);
+	while (!run->over && !err)
+		err = pthread_cond_timedwait(&run->change, &run->lock, &at);
+	over = run->over;
+	pthread_mutex_unlock(&run->lock);
+	return over;
+}
+
+/* All workers have their queues; false: the run is over before. */
+static bool await_ready(struct packet_run *run)
+{
+	bool is;
+
+	pthread_mutex_lock(&run->lock);
+	while (!run->over && run->n_ready < run->n_workers)
+		pthread_cond_wait(&run->change, &run->lock);
+	is = !run->over;
+	pthread_mutex_unlock(&run->lock);
+	return is;
+}
+
+static bool is_done(const struct packet_run *run, uint64_t now)
+{
+	if (run->conf.duration && now - run->start_ns >= (uint64_t)run->conf.duration)
+		return true;
+	return stop_signal() || (run->command->is_done && run->command->is_done(run));
+}
+
+static uint64_t sum_received(const struct packet_run *run)
+{
+	struct vbn_worker_stats stats;
+	uint64_t sum = 0;
+
+	for (int i = 0; i < run->n_workers; i++) {
+		vbn_worker_stats(run->workers[i].worker, &stats);
+		sum += stats.messages;
+	}
+	return sum;
+}
+
+/* Nothing new is sent; what is on its way may come. */
+static void wind_down(struct packet_run *run)
+{
+	uint64_t began = now_ns(), last = began, now = began, before = sum_received(run);
+
+	run->stop_ns = began;
+	store_once(&run->winding_down, true);
+	while (run->command->has_come && !run->command->has_come(run) && now - last < COMES &&
+		now - began < NOT_MORE) {
+		uint64_t seen;
+
+		if (sleep_until(run, now + TICK / 4))
+			return;
+		seen = sum_received(run);
+		now = now_ns();
+		if (seen != before)
+			last = now;
+		before = seen;
+	}
+	vbn_stop();
+}
+
+static void *watch(void *arg)
+{
+	struct packet_run *run = arg;
+	uint64_t now, live;
+	char text[160];
+
+	if (!await_ready(run))
+		return NULL;
+	mode_list_print(&run->modes);
+	devices_text(run, text);
+	say("ready: %s%s%s", run->mode ? run->mode : "", run->mode ? " on " : "", text);
+	store_once(&run->start_ns, now_ns());
+	now = run->start_ns;
+	live = now + LIVE;
+	while (!is_done(run, now)) {
+		uint64_t end = run->conf.duration
+			? run->start_ns + (uint64_t)run->conf.duration
+			: UINT64_MAX;
+
+		if (sleep_until(run, now + TICK < end ? now + TICK : end))
+			return NULL;
+		now = now_ns();
+		if (now < live)
+			continue;
+		live_print(run, now);
+		live = now + LIVE;
+	}
+	wind_down(run);
+	return NULL;
+}
+
+/* Signals are for the thread that waits for the run. */
+static int monitor_start(struct packet_run *run)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&run->monitor, NULL, watch, run);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return err ? cannot("the thread that tells the time cannot be started: %s; raise ulimit -u",
+			     strerror(err))
+		   : 0;
+}
+
+static void monitor_stop(struct packet_run *run)
+{
+	pthread_mutex_lock(&run->lock);
+	run->over = true;
+	pthread_cond_broadcast(&run->change);
+	pthread_mutex_unlock(&run->lock);
+	pthread_join(run->monitor, NULL);
+	say_live(NULL);
+	if (run->start_ns && !run->stop_ns)
+		run->stop_ns = now_ns();
+}
+
+/* ---- the run ---- */
+
+static void cores_text(const struct packet_run *run, char *text, size_t size)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < run->n_workers && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "%s%d", i ? "," : "", run->cores[i]);
+}
+
+static int cores_choose(struct packet_run *run)
+{
+	int n;
+
+	if (run->n_cores)
+		return 0;
+	n = vbn_cores_near(run->devices[0].info.node, run->cores, 1);
+	run->n_cores = 1;
+	return n < 1 ? library_failed(n < 0 ? n : -EPERM, "no core can be found for a worker") : 0;
+}
+
+static void note_options(struct packet_run *run)
+{
+	const struct packet_options *conf = &run->conf;
+	struct vbn_mode modes[32];
+	char asked[32], cores[64];
+
+	cores_text(run, cores, sizeof(cores));
+	mode_list_add_one(&run->modes, "cores", conf->cores ? conf->cores : "auto", cores,
+		conf->cores ? "as asked" : "one, near the device");
+	snprintf(asked, sizeof(asked), "%lld", (long long)conf->queues);
+	mode_list_add_one(&run->modes, "queues", asked, asked, "of each device, to a worker");
+	snprintf(asked, sizeof(asked), "%lld", (long long)conf->burst);
+	mode_list_add_one(&run->modes, "burst", asked, asked, "frames at once, at most");
+	for (int i = 0; i < run->n_devices; i++) {
+		const struct packet_device *device = &run->devices[i];
+		int n = vbn_port_modes(device->port, modes, ARRAY_SIZE(modes));
+
+		mode_list_add(&run->modes, modes, n < 32 ? n : 32, device->info.name);
+		n = device->group ? vbn_rx_group_modes(device->group, modes, ARRAY_SIZE(modes)) : 0;
+		mode_list_add(&run->modes, modes, n < 32 ? n : 32, device->info.name);
+	}
+}
+
+static int capture_make(struct packet_run *run)
+{
+	const struct packet_options *conf = &run->conf;
+	int status;
+
+	if (!conf->pcap)
+		return 0;
+	status = capture_open(&run->capture, conf->pcap, (uint32_t)conf->snaplen);
+	for (int i = 0; i < run->n_devices && !status; i++)
+		capture_interface(
+			run->capture, run->devices[i].info.name, run->devices[i].info.mac);
+	for (int i = 0; i < run->n_workers && !status; i++) {
+		run->workers[i].tap = capture_tap(run->capture);
+		if (!run->workers[i].tap)
+			status = cannot("%s cannot be captured to: there is no memory; give a "
+					"smaller --snaplen",
+				conf->pcap);
+	}
+	return status ? status : capture_start(run->capture);
+}
+
+/* 0 or -errno of what failed first. */
+static int run_workers(struct packet_run *run)
+{
+	static char cores[MAX_CORES * 6];
+	struct vbn_run_conf conf = {.cores = cores, .signals = VBN_OFF};
+
+	cores_text(run, cores, sizeof(cores));
+	return vbn_run(&conf, worker_setup, run);
+}
+
+static int report(struct packet_run *run, struct sink *json)
+{
+	int status;
+
+	packet_result_take(run);
+	if (json->file != stdout)
+		packet_result_print(run);
+	status = packet_result_verdict(run);
+	if (json->path) {
+		int written = json_finish(json, packet_result_json(run));
+
+		status = status ? status : written;
+	}
+	return status;
+}
+
+static int execute(struct packet_run *run, struct sink *json)
+{
+	int status = monitor_start(run), err;
+
+	if (status)
+		return status;
+	err = run_workers(run);
+	monitor_stop(run);
+	if (run->capture)
+		status = capture_finish(run->capture);
+	if (err < 0 && !stop_signal())
+		return library_failed(err, "the run cannot be set up");
+	err = report(run, json);
+	return err ? err : status;
+}
+
+static int run_on_devices(struct packet_run *run)
+{
+	struct sink json;
+	int status = cores_choose(run);
+
+	if (!status)
+		status = workers_make(run);
+	if (!status)
+		status = devices_group(run);
+	if (!status)
+		status = capture_make(run);
+	if (!status)
+		status = json_open(&json, run->conf.json);
+	if (status)
+		return status;
+	note_options(run);
+	status = execute(run, &json);
+	if (json.path && json.file)
+		sink_abandon(&json);
+	return status;
+}
+
+static void defaults(struct packet_options *conf)
+{
+	conf->queues = conf->queues ? conf->queues : 1;
+	conf->burst = conf->burst ? conf->burst : 32;
+	conf->tx_depth = conf->tx_depth ? conf->tx_depth : 1024;
+	conf->rx_depth = conf->rx_depth ? conf->rx_depth : 1024;
+	conf->snaplen = conf->snaplen ? conf->snaplen : 9216;
+}
+
+static void run_init(struct packet_run *run)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_mutex_init(&run->lock, NULL);
+	pthread_cond_init(&run->change, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	mode_list_init(&run->modes);
+	defaults(&run->conf);
+}
+
+int packet_execute(struct packet_run *run)
+{
+	int status = 0;
+
+	run_init(run);
+	if (run->conf.cores)
+		status = cores_take(run->conf.cores, run->cores, &run->n_cores);
+	if (!status)
+		status = devices_before_library(run);
+	if (!status)
+		status = cmd_library_start();
+	if (status)
+		return status;
+	status = devices_open(run);
+	if (!status)
+		status = run_on_devices(run);
+	capture_destroy(run->capture);
+	devices_close(run);
+	workers_free(run);
+	mode_list_free(&run->modes);
+	vbn_fini();
+	return status;
+}
