@@ -13,7 +13,7 @@ struct fwd_options {
 enum mode { MODE_IO, MODE_MAC, MODE_MACSWAP };
 #define MODE_WORDS "io mac macswap"
 
-#define PREFETCH 4 /* frames ahead */
+#define PREFETCH   4 /* frames ahead */
 
 static const struct option options[] = {
 	PACKET_OPTIONS(struct fwd_options),
@@ -133,11 +133,11 @@ static force_inline int forward(void *arg, enum mode mode, bool capture)
 	return did;
 }
 
-#define LOOP(name, target, mode, capture)                          \
+#define LOOP(name, target, mode, capture)                            \
 	target static int name(struct vbn_worker *worker, void *arg) \
-	{                                                          \
-		(void)worker;                                      \
-		return forward(arg, mode, capture);                \
+	{                                                            \
+		(void)worker;                                        \
+		return forward(arg, mode, capture);                  \
 	}
 
 /* The shuffle is one instruction where the processor has it, and several where it has not. */
@@ -202,7 +202,8 @@ static int check(const struct packet_run *run, const struct fwd_options *conf)
 
 	if (conf->peers.n && mode_of(run) != MODE_MAC)
 		return usage_error(
-			"option --eth-peer is for fwd mac: %s sets no MACs; leave it out", run->mode);
+			"option --eth-peer is for fwd mac: %s sets no MACs; leave it out",
+			run->mode);
 	for (int i = 0; i < conf->peers.n; i++)
 		if (!mac_parse(conf->peers.text[i], mac))
 			return usage_error(

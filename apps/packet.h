@@ -21,11 +21,11 @@
 #include "histogram.h"
 #include "packet_capture.h"
 
-#define load_once(ptr)          __atomic_load_n(ptr, __ATOMIC_RELAXED)
-#define store_once(ptr, value)  __atomic_store_n(ptr, value, __ATOMIC_RELAXED)
+#define load_once(ptr)         __atomic_load_n(ptr, __ATOMIC_RELAXED)
+#define store_once(ptr, value) __atomic_store_n(ptr, value, __ATOMIC_RELAXED)
 
-#define SECOND                  1000000000ll
-#define DAY                     (86400 * SECOND)
+#define SECOND                 1000000000ll
+#define DAY                    (86400 * SECOND)
 
 enum {
 	MAX_DEVICES = 2,
@@ -41,25 +41,27 @@ struct packet_options {
 	int64_t queues, burst, tx_depth, rx_depth, snaplen;
 };
 
-#define PACKET_OPTIONS(type)                                                                       \
-	{"device", "NAME", VALUE_TEXTS, offsetof(type, packet.devices), 0, MAX_DEVICES, NULL,      \
-		"a port of raw Ethernet: mlx5_0, tap:NAME, xdp:IFNAME,\npcap:FILE, or vhca, an emulated ConnectX; once or twice"}, \
-	{"cores", "LIST", VALUE_TEXT, offsetof(type, packet.cores), 0, 0, NULL,                    \
-		"as 0,2-3; one worker each (one near the device)"},                                \
-	{"queues", "N", VALUE_COUNT, offsetof(type, packet.queues), 1, 64, NULL,                   \
-		"of each device to a worker; what is received is spread\nover all of them by RSS (1)"}, \
-	{"burst", "N", VALUE_COUNT, offsetof(type, packet.burst), 1, MAX_BURST, NULL,              \
-		"frames at once, at most (32)"},                                                   \
-	{"tx-depth", "N", VALUE_POW2, offsetof(type, packet.tx_depth), 1, 32768, NULL,             \
-		"of a transmit ring; a power of two (1024)"},                                      \
-	{"rx-depth", "N", VALUE_POW2, offsetof(type, packet.rx_depth), 1, 32768, NULL,             \
-		"of a receive ring; a power of two (1024)"},                                       \
-	{"pcap", "FILE[,FILTER]", VALUE_TEXT, offsetof(type, packet.pcap), 0, 0, NULL,             \
-		"capture what is received and sent, as pcapng; of it what\nthe filter, an expression as tcpdump's, lets through.\nFrames that the file cannot keep up with are not in it,\nand are counted"}, \
-	{"snaplen", "BYTES", VALUE_SIZE, offsetof(type, packet.snaplen), 64, 65535, NULL,          \
-		"of a frame in the capture (9216)"},                                               \
-	{"json", "FILE", VALUE_TEXT, offsetof(type, packet.json), 0, 0, NULL,                      \
-		"write the result as one JSON object; - is standard\noutput, which then has nothing else"}
+#define PACKET_OPTIONS(type)                                                                                                                                                                                          \
+	{"device", "NAME", VALUE_TEXTS, offsetof(type, packet.devices), 0, MAX_DEVICES, NULL,                                                                                                                         \
+		"a port of raw Ethernet: mlx5_0, tap:NAME, xdp:IFNAME,\npcap:FILE, or vhca, an emulated ConnectX; once or twice"},                                                                                    \
+		{"cores", "LIST", VALUE_TEXT, offsetof(type, packet.cores), 0, 0, NULL,                                                                                                                               \
+			"as 0,2-3; one worker each (one near the device)"},                                                                                                                                           \
+		{"queues", "N", VALUE_COUNT, offsetof(type, packet.queues), 1, 64, NULL,                                                                                                                              \
+			"of each device to a worker; what is received is spread\nover all of them by RSS (1)"},                                                                                                       \
+		{"burst", "N", VALUE_COUNT, offsetof(type, packet.burst), 1, MAX_BURST, NULL,                                                                                                                         \
+			"frames at once, at most (32)"},                                                                                                                                                              \
+		{"tx-depth", "N", VALUE_POW2, offsetof(type, packet.tx_depth), 1, 32768, NULL,                                                                                                                        \
+			"of a transmit ring; a power of two (1024)"},                                                                                                                                                 \
+		{"rx-depth", "N", VALUE_POW2, offsetof(type, packet.rx_depth), 1, 32768, NULL,                                                                                                                        \
+			"of a receive ring; a power of two (1024)"},                                                                                                                                                  \
+		{"pcap", "FILE[,FILTER]", VALUE_TEXT, offsetof(type, packet.pcap), 0, 0, NULL,                                                                                                                        \
+			"capture what is received and sent, as pcapng; of it what\nthe filter, an expression as tcpdump's, lets through.\nFrames that the file cannot keep up with are not in it,\nand are counted"}, \
+		{"snaplen", "BYTES", VALUE_SIZE, offsetof(type, packet.snaplen), 64, 65535, NULL,                                                                                                                     \
+			"of a frame in the capture (9216)"},                                                                                                                                                          \
+	{                                                                                                                                                                                                             \
+		"json", "FILE", VALUE_TEXT, offsetof(type, packet.json), 0, 0, NULL,                                                                                                                                  \
+			"write the result as one JSON object; - is standard\noutput, which then has nothing else"                                                                                                     \
+	}
 
 struct named_count {
 	char name[32];

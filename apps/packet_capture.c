@@ -96,7 +96,8 @@ void capture_burst(struct capture_tap *tap, uint32_t interface, enum capture_dir
 	const uint64_t ns = wall_ns();
 
 	for (int at = 0, got; at < n; at += got) {
-		got = (int)vbn_ring_take(tap->empty, slots, (uint32_t)(n - at < TAKEN ? n - at : TAKEN));
+		got = (int)vbn_ring_take(
+			tap->empty, slots, (uint32_t)(n - at < TAKEN ? n - at : TAKEN));
 		if (!got) {
 			vbn_count(&tap->dropped[interface], (uint64_t)(n - at));
 			break;
@@ -171,7 +172,8 @@ static void write_block(struct capture *capture, uint32_t type, struct block *bl
 static void write_section(struct capture *capture)
 {
 	struct block block = {.n = 0};
-	const uint32_t start[4] = {0x1a2b3c4d, 1, 0xffffffff, 0xffffffff}; /* version 1.0, no length */
+	const uint32_t start[4] = {
+		0x1a2b3c4d, 1, 0xffffffff, 0xffffffff}; /* version 1.0, no length */
 	static const char *const program = "verbena";
 
 	put(&block, start, sizeof(start));
@@ -276,8 +278,7 @@ static bool filter_matches(const struct capture *capture, const struct slot *slo
 {
 	const struct pcap_pkthdr header = {.caplen = slot->captured, .len = slot->original};
 
-	return !capture->compiled ||
-		pcap_offline_filter(&capture->program, &header, slot->bytes);
+	return !capture->compiled || pcap_offline_filter(&capture->program, &header, slot->bytes);
 }
 
 static void filter_free(struct capture *capture)
@@ -290,10 +291,11 @@ static void filter_free(struct capture *capture)
 
 static int filter_compile(struct capture *capture)
 {
-	return capture->filter ? cannot("option --pcap cannot have a filter: verbena was built without "
-					"libpcap; leave \",%.80s\" out, or build it with libpcap-dev",
-					 capture->filter)
-			       : 0;
+	return capture->filter
+		? cannot("option --pcap cannot have a filter: verbena was built without "
+			 "libpcap; leave \",%.80s\" out, or build it with libpcap-dev",
+			  capture->filter)
+		: 0;
 }
 
 static bool filter_matches(const struct capture *capture, const struct slot *slot)
@@ -496,8 +498,7 @@ static struct totals totals(const struct capture *capture)
 
 	for (int i = 0; i < capture->n_interfaces; i++) {
 		sum.written += capture->interfaces[i].written;
-		sum.filtered +=
-			capture->interfaces[i].seen - capture->interfaces[i].accepted;
+		sum.filtered += capture->interfaces[i].seen - capture->interfaces[i].accepted;
 		sum.dropped += dropped(capture, i);
 	}
 	return sum;

@@ -1,6 +1,6 @@
 /* packet_report.c - what a packet command counts: the balance, the live line, the table, JSON */
-#include "packet.h"
 #include "chart.h"
+#include "packet.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -200,9 +200,8 @@ void packet_result_print(const struct packet_run *run)
 				(unsigned long long)lane->stats.rx_messages,
 				(unsigned long long)lane->stats.tx_done,
 				(unsigned long long)drops_total(&lane->named),
-				human_number(seconds > 0
-						? (double)lane->stats.tx_done / seconds
-						: 0,
+				human_number(
+					seconds > 0 ? (double)lane->stats.tx_done / seconds : 0,
 					number));
 		}
 	printf("\nreceived %llu, sent %llu in %.3f s: %s/s, %.0f cycles a packet\n",

@@ -81,6 +81,20 @@ static void wind_down(struct packet_run *run)
 	vbn_stop();
 }
 
+/* Known once they are built. */
+static void note_groups(struct packet_run *run)
+{
+	struct vbn_mode modes[32];
+
+	for (int i = 0; i < run->n_devices; i++) {
+		const struct packet_device *device = &run->devices[i];
+		int n = device->group ? vbn_rx_group_modes(device->group, modes, ARRAY_SIZE(modes))
+				      : 0;
+
+		mode_list_add(&run->modes, modes, n < 32 ? n : 32, device->info.name);
+	}
+}
+
 static void *watch(void *arg)
 {
 	struct packet_run *run = arg;
@@ -89,6 +103,7 @@ static void *watch(void *arg)
 
 	if (!await_ready(run))
 		return NULL;
+	note_groups(run);
 	mode_list_print(&run->modes);
 	devices_text(run, text);
 	say("ready: %s%s%s", run->mode ? run->mode : "", run->mode ? " on " : "", text);
@@ -96,9 +111,8 @@ static void *watch(void *arg)
 	now = run->start_ns;
 	live = now + LIVE;
 	while (!is_done(run, now)) {
-		uint64_t end = run->conf.duration
-			? run->start_ns + (uint64_t)run->conf.duration
-			: UINT64_MAX;
+		uint64_t end = run->conf.duration ? run->start_ns + (uint64_t)run->conf.duration
+						  : UINT64_MAX;
 
 		if (sleep_until(run, now + TICK < end ? now + TICK : end))
 			return NULL;
@@ -177,8 +191,6 @@ static void note_options(struct packet_run *run)
 		const struct packet_device *device = &run->devices[i];
 		int n = vbn_port_modes(device->port, modes, ARRAY_SIZE(modes));
 
-		mode_list_add(&run->modes, modes, n < 32 ? n : 32, device->info.name);
-		n = device->group ? vbn_rx_group_modes(device->group, modes, ARRAY_SIZE(modes)) : 0;
 		mode_list_add(&run->modes, modes, n < 32 ? n : 32, device->info.name);
 	}
 }

@@ -13,7 +13,7 @@ const char *const drop_names[N_DROPS] = {
 };
 
 enum {
-	HEADROOM = 192,    /* what AF_XDP leaves alone, less a buf's header; enough for any header */
+	HEADROOM = 192, /* what AF_XDP leaves alone, less a buf's header; enough for any header */
 	LEAST_DATA = 1792, /* with both, the 2 KiB that AF_XDP wants at least */
 	FILE_DATA = 9216,  /* what is in a file may be of any device */
 	OVERHEAD = 22,     /* Ethernet with two tags */

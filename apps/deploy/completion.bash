@@ -77,7 +77,7 @@ _verbena_value() {
 _verbena_options() {
 	_verbena_help "$@" | grep -oE '^  --[a-z0-9-]+'
 	case $2 in # the library's own, of those that start it
-	msgrate | latency | devices)
+	msgrate | latency | devices | fwd | echo | pktgen)
 		[[ $current == --v* ]] && echo "--vbn-page-size= --vbn-log= --vbn-telemetry= --vbn-file-prefix= --vbn-metrics=" ;;
 	esac
 }

@@ -7,7 +7,7 @@ from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, CommandTest, main, run
 
 class Help(CommandTest):
     def test_help_teaches(self):
-        for subcommand in ("msgrate", "devices", "doctor", "vhca"):
+        for subcommand in ("msgrate", "devices", "doctor", "fwd", "vhca"):
             answer = verbena(subcommand, "--help")
             self.status(answer, DONE)
             for part in ("usage: verbena " + subcommand, "options:", "examples:", "exit status:"):
@@ -21,7 +21,7 @@ class Help(CommandTest):
 
     def test_help_as_a_word(self):
         self.assertEqual(verbena("help").out, verbena("--help").out)
-        for subcommand in ("msgrate", "devices", "doctor", "vhca"):
+        for subcommand in ("msgrate", "devices", "doctor", "fwd", "vhca"):
             self.assertEqual(verbena("help", subcommand).out, verbena(subcommand, "--help").out)
         for args, words in ((["help", "fly"], ['"fly"']), (["help", "msgrate", "x"], ['"x"', "help"]),
                             (["--version", "x"], ['"x"', "--version"]), (["--help", "x"], ['"x"', "--help"])):
@@ -164,6 +164,17 @@ class Options(CommandTest):
             answer = verbena("msgrate", "--cores", str(text))
             self.status(answer, CANNOT)
             self.sentence(answer, f"core {text}", "may not use")
+
+    def test_packets(self):
+        self.refused("fwd", words=["mode is missing", "macswap"])
+        self.refused("fwd", "--device", "tap:a", words=["mode is missing"])
+        self.refused("fwd", "fly", "--device", "tap:a", words=['"fly"', "io or mac or macswap"])
+        self.refused("fwd", "io", words=["--device is missing", "tap:"])
+        self.refused("fwd", "io", "--device", "tap:a", "--device", "tap:a", words=["tap:a twice"])
+        self.refused("fwd", "io", "--device", "a", "--device", "b", "--device", "c", words=["--device", "more than 2 times"])
+        self.refused("fwd", "io", "--device", "tap:a", "--burst", "513", words=["--burst", "from 1 to 512"])
+        self.refused("fwd", "io", "--device", "tap:a", "--eth-peer", "02:00:00:00:00:01", words=["--eth-peer", "fwd mac"])
+        self.refused("fwd", "mac", "--device", "tap:a", "--eth-peer", "02:00:00:00:00", words=["--eth-peer", "no MAC"])
 
     def test_vhca(self):
         for args, words in (

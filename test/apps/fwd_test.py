@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""fwd_test.py - verbena fwd between TAP devices whose other end is Linux's: bytes compared, frames counted, captures read"""
+import os
+import random
+import signal
+import tempfile
+
+from command import CANNOT, DONE, CommandTest, main
+from packets import KEYS, Wire, accounted, captured, ended, own_network, started, strict_json, udp4, verbena
+
+FRAMES = 200
+
+
+def frames(seed):
+    """Of all sizes, each with a number of its own."""
+    random.seed(seed)
+    return [udp4(b"%08d" % i + random.randbytes(random.randrange(10, 1400))) for i in range(FRAMES)]
+
+
+def through(wire_in, wire_out, sent):
+    """What comes out of a device while frames are sent into one, a few at a time so that no ring is full."""
+    came = []
+    for at in range(0, len(sent), 20):
+        for frame in sent[at:at + 20]:
+            wire_in.send(frame)
+        came += wire_out.receive(len(sent[at:at + 20]))
+    return came
+
+
+class Forward(CommandTest):
+    def stop(self, process):
+        process.send_signal(signal.SIGTERM)
+        status, out, err = ended(process)
+        self.assertEqual(status, DONE, err)
+        return strict_json(out)
+
+    def test_macswap(self):
+        """Given frames of all sizes, when they come back, then their MACs are swapped and all else is as it was."""
+        process = started("fwd", "macswap", "--device", "tap:swap", "--json", "-")
+        wire = Wire("swap")
+        sent = frames(1)
+        came = through(wire, wire, sent)
+        result = self.stop(process)
+        wire.close()
+        self.assertEqual(sorted(came), sorted(f[6:12] + f[:6] + f[12:] for f in sent))
+        self.assertEqual(list(result)[:len(KEYS)], KEYS)
+        self.assertEqual((result["sent"], result["mode"]), (FRAMES, "macswap"))
+        accounted(self, result)
+        self.assertEqual(sum(queue["received"] for queue in result["queues"]), FRAMES)
+
+    def test_across(self):
+        """Given two devices, then what comes by one goes out by the other, both ways; --eth-peer's MACs with mac."""
+        for mode, head in (("io", None), ("mac", bytes.fromhex("02aabbccdd01"))):
+            with self.subTest(mode):
+                peers = ["--eth-peer", "02:aa:bb:cc:dd:00", "--eth-peer", "02:aa:bb:cc:dd:01"] if head else []
+                process = started("fwd", mode, "--device", "tap:left", "--device", "tap:right", "--queues", "2", *peers,
+                                  "--json", "-")
+                left, right = Wire("left"), Wire("right")
+                sent = frames(2)
+                there, back = through(left, right, sent), through(right, left, sent)
+                result = self.stop(process)
+                left.close()
+                right.close()
+                if head:
+                    self.assertEqual({frame[:6] for frame in there}, {head})
+                    self.assertEqual({frame[:6] for frame in back}, {head[:5] + b"\0"})
+                    self.assertEqual(len({frame[6:12] for frame in there + back}), 2)
+                skip = 12 if head else 0
+                for came in there, back:
+                    self.assertEqual(sorted(f[skip:] for f in came), sorted(f[skip:] for f in sent))
+                self.assertEqual((result["sent"], len(result["queues"])), (2 * FRAMES, 4))
+                accounted(self, result)
+
+    def test_capture(self):
+        """Given a filter, then the file has what it lets through, both ways, and counts that add up."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.pcapng")
+            process = started("fwd", "macswap", "--device", "tap:seen", "--json", "-", "--pcap", path + ",udp port 9")
+            wire = Wire("seen")
+            sent = [udp4(b"%08d" % i, port=9 if i % 4 == 0 else 7) for i in range(FRAMES)]
+            through(wire, wire, sent)
+            result = self.stop(process)
+            wire.close()
+            packets, statistics = captured(path)
+        matching = [frame for frame in sent if frame[36:38] == b"\0\x09"]
+        self.assertEqual([p[2] for p in packets if p[1] == 1], matching)
+        self.assertEqual([p[2] for p in packets if p[1] == 2], [f[6:12] + f[:6] + f[12:] for f in matching])
+        self.assertEqual(statistics, [(2 * FRAMES, 0, 2 * len(matching))])
+        self.assertEqual([result["capture"][key] for key in ("written", "filtered", "dropped")],
+                         [2 * len(matching), 2 * (FRAMES - len(matching)), 0])
+        accounted(self, result)
+
+    def test_capture_full(self):
+        """Given a file that has no room, then the frames go on, and the end says so."""
+        process = started("fwd", "macswap", "--device", "tap:full", "--json", "-", "--pcap", "/dev/full")
+        wire = Wire("full")
+        came = through(wire, wire, [udp4(b"%08d" % i) for i in range(20)])
+        wire.close()
+        process.send_signal(signal.SIGTERM)
+        status, out, err = ended(process)
+        self.assertEqual((status, len(came)), (CANNOT, 20), err)
+        self.assertIn("/dev/full could not be written whole", err)
+        self.assertEqual(strict_json(out)["sent"], 20)
+
+    def test_gone(self):
+        """Given a name that the kernel does not take, or no rights to a port, then one sentence and 3."""
+        answer = verbena("fwd", "io", "--device", "tap:a-name-that-is-too-long")
+        self.assertNotEqual(answer.status, DONE, answer)
+        self.sentence(answer, "tap:a-name-that-is-too-long")
+        answer = verbena("fwd", "io", "--device", "shm")
+        self.status(answer, CANNOT)
+        self.sentence(answer, "shm", "raw Ethernet")
+
+
+own_network()
+main()
