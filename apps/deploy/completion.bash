@@ -122,6 +122,10 @@ _verbena() {
 	elif [[ $previous == = ]]; then
 		previous=${COMP_WORDS[COMP_CWORD - 2]}
 	fi
+	if [[ $subcommand == fwd && $COMP_CWORD == 2 && $current != -* ]]; then # its first usage line says which
+		_verbena_reply -W "$(_verbena_help "${command[@]}" | awk 'NR == 1 { gsub(/\|/, " ", $4); print $4 }')" -- "$current"
+		return
+	fi
 	_verbena_value "$previous" "$current" "${command[@]}" && return
 	_verbena_reply -W "$(_verbena_options "${command[@]}"; [[ $subcommand == vhca && $COMP_CWORD == 2 ]] && echo status)" -- "$current"
 	[[ ${COMPREPLY[*]} == *= ]] && compopt -o nospace 2>/dev/null

@@ -3,9 +3,12 @@
 import os
 import random
 import signal
+import socket
+import subprocess
 import tempfile
+import time
 
-from command import CANNOT, DONE, CommandTest, main
+from command import CANNOT, DONE, SLOWER, CommandTest, main
 from packets import KEYS, Wire, accounted, captured, ended, own_network, started, strict_json, udp4, verbena
 
 FRAMES = 200
@@ -101,6 +104,27 @@ class Forward(CommandTest):
         self.assertEqual((status, len(came)), (CANNOT, 20), err)
         self.assertIn("/dev/full could not be written whole", err)
         self.assertEqual(strict_json(out)["sent"], 20)
+
+    def test_example(self):
+        """l2fwd.c: frames go across, their MACs set."""
+        process = subprocess.Popen([os.environ["L2FWD"], "tap:la", "tap:lb"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            until = time.monotonic() + 20 * SLOWER
+            while not {"la", "lb"} <= {name for _, name in socket.if_nameindex()} and time.monotonic() < until:
+                time.sleep(0.01)
+            left, right = Wire("la"), Wire("lb")
+            sent, came = udp4(b"over"), []
+            while not came and time.monotonic() < until:  # its queues may not be there yet
+                left.send(sent)
+                came = right.receive(1, 0.2)
+        finally:
+            process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60 * SLOWER)
+        left.close()
+        right.close()
+        self.assertEqual([f[:6] + f[12:] for f in came[:1]], [bytes.fromhex("020000000000") + sent[12:]])
+        self.assertRegex(out, "received [1-9][0-9]*, dropped 0\n.*")
+        self.assertEqual(process.returncode, DONE)
 
     def test_gone(self):
         """Given a name that the kernel does not take, or no rights to a port, then one sentence and 3."""

@@ -15,7 +15,7 @@ import unittest
 
 SOURCE, BUILD, VERBENA = map(os.path.abspath, sys.argv[1:4])  # meson may name them from where the test begins
 DEPLOY = os.path.join(SOURCE, "apps", "deploy")
-SUBCOMMANDS = "msgrate", "latency", "devices", "doctor", "top", "vhca"
+SUBCOMMANDS = "msgrate", "latency", "devices", "doctor", "fwd", "top", "vhca"
 
 
 def output(argv, **more):
@@ -105,6 +105,7 @@ class Completion(unittest.TestCase):
         self.assertNotIn("name", self.complete("msgrate", "--device", ""))
         self.assertEqual(self.complete("doctor", "--for", ""), ["msgrate", "packet"])
         self.assertEqual(self.complete("msgrate", "--op", "=", "cm"), ["cmp-swap"])
+        self.assertEqual(self.complete("fwd", "mac"), ["mac", "macswap"])
 
     def test_what_has_no_list(self):
         """Options were offered as the values of others."""
