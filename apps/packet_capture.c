@@ -12,7 +12,11 @@
 #include <unistd.h>
 
 #ifdef VBN_HAVE_LIBPCAP
+#include <dlfcn.h>
 #include <pcap/pcap.h>
+
+/* Debian's name for libpcap.so.1. */
+#define VBN_LIBPCAP "libpcap.so.0.8"
 #endif
 
 enum {
@@ -253,6 +257,28 @@ static void write_packet(struct capture *capture, const struct slot *slot)
 
 #ifdef VBN_HAVE_LIBPCAP
 
+/* Loaded when a filter is asked for: it brings a dozen libraries with it, which no other run needs. */
+#define FUNCTIONS(is)                                                                        \
+	is(pcap_open_dead) is(pcap_compile) is(pcap_geterr) is(pcap_close) is(pcap_freecode) \
+		is(pcap_offline_filter)
+#define DECLARE(name)  static __typeof__(name) *libpcap_##name;
+#define FIND(name)     *(void **)&libpcap_##name = dlsym(library, #name);
+#define IS_THERE(name) libpcap_##name &&
+
+FUNCTIONS(DECLARE)
+
+static bool libpcap_load(void)
+{
+	void *library = dlopen(VBN_LIBPCAP, RTLD_NOW | RTLD_LOCAL);
+
+	if (!library)
+		library = dlopen("libpcap.so.1", RTLD_NOW | RTLD_LOCAL); /* elsewhere */
+	if (!library)
+		return false;
+	FUNCTIONS(FIND)
+	return FUNCTIONS(IS_THERE) true;
+}
+
 static int filter_compile(struct capture *capture)
 {
 	pcap_t *dead;
@@ -260,17 +286,22 @@ static int filter_compile(struct capture *capture)
 
 	if (!capture->filter)
 		return 0;
-	dead = pcap_open_dead(DLT_EN10MB, (int)capture->snaplen);
+	if (!libpcap_load())
+		return cannot("option --pcap cannot have a filter: " VBN_LIBPCAP
+			      " cannot be loaded: %s; "
+			      "install libpcap0.8, or leave the filter out",
+			dlerror());
+	dead = libpcap_pcap_open_dead(DLT_EN10MB, (int)capture->snaplen);
 	if (!dead)
 		return cannot("the filter of --pcap cannot be compiled: there is no memory");
-	if (pcap_compile(dead, &capture->program, capture->filter, 1, PCAP_NETMASK_UNKNOWN))
+	if (libpcap_pcap_compile(dead, &capture->program, capture->filter, 1, PCAP_NETMASK_UNKNOWN))
 		status = usage_error(
 			"option --pcap has the filter \"%.80s\", which is no expression: %s; see man "
 			"pcap-filter",
-			capture->filter, pcap_geterr(dead));
+			capture->filter, libpcap_pcap_geterr(dead));
 	else
 		capture->compiled = true;
-	pcap_close(dead);
+	libpcap_pcap_close(dead);
 	return status;
 }
 
@@ -278,13 +309,14 @@ static bool filter_matches(const struct capture *capture, const struct slot *slo
 {
 	const struct pcap_pkthdr header = {.caplen = slot->captured, .len = slot->original};
 
-	return !capture->compiled || pcap_offline_filter(&capture->program, &header, slot->bytes);
+	return !capture->compiled ||
+		libpcap_pcap_offline_filter(&capture->program, &header, slot->bytes);
 }
 
 static void filter_free(struct capture *capture)
 {
 	if (capture->compiled)
-		pcap_freecode(&capture->program);
+		libpcap_pcap_freecode(&capture->program);
 }
 
 #else
