@@ -32,6 +32,7 @@
 #include <verbena/export.h>
 #include <verbena/init.h>
 #include <verbena/mode.h>
+#include <verbena/net.h>
 #include <verbena/packet.h>
 #include <verbena/peer.h>
 #include <verbena/pool.h>
@@ -43,6 +44,7 @@
 #include <verbena/srq.h>
 #include <verbena/telemetry.h>
 #include <verbena/timer.h>
+#include <verbena/udp.h>
 #include <verbena/worker.h>
 #include <verbena/zone.h>
 

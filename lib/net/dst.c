@@ -1,0 +1,211 @@
+/* dst.c - destinations: a worker's memory of where packets to an address go
+ *
+ * A table of its own, one place for each hash, which the newest has. What has changed since (routes,
+ * paths, groups) is told by the net's generation; a neighbour's by its own word.
+ */
+
+#include "net/net.h"
+
+static uint64_t group_word(const struct vbn_ip *group)
+{
+	union mac_word word = {.mac = {0x33, 0x33}, .flags = WORD_READY};
+
+	if (ip_is4(group)) {
+		memcpy(word.mac, (const uint8_t[]){0x01, 0x00, 0x5e}, 3);
+		memcpy(word.mac + 3, group->bytes + 13, 3);
+		word.mac[3] &= 0x7f;
+	} else {
+		memcpy(word.mac + 2, group->bytes + 12, 4);
+	}
+	word.flags = WORD_READY;
+	return word.word;
+}
+
+static uint64_t broadcast_word(void)
+{
+	union mac_word word = {.mac = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+
+	word.flags = WORD_READY;
+	return word.word;
+}
+
+static void on_link(struct net_seat *seat, struct dst *dst)
+{
+	const struct net_if *iface = net_interface(seat->net, dst->scope ? dst->scope - 1 : 0);
+
+	dst->iface = iface;
+	dst->mtu = iface->mtu;
+	dst->next_hop = dst->ip;
+}
+
+static void look_link_local(struct net_seat *seat, struct dst *dst)
+{
+	on_link(seat, dst);
+	dst->address = vbn__if_has(dst->iface, &dst->ip);
+	dst->kind = dst->address ? DST_LOCAL : DST_UNICAST;
+}
+
+static void look_route(struct net_seat *seat, struct dst *dst)
+{
+	const struct net_hop *hop = vbn__route_find(seat->net, &dst->ip);
+
+	if (!hop)
+		return;
+	dst->iface = hop->iface;
+	dst->next_hop = hop->via ? hop->gateway : dst->ip;
+	dst->address = hop->address;
+	dst->kind = hop->kind == HOP_LOCAL   ? DST_LOCAL
+		: hop->kind == HOP_BROADCAST ? DST_BROADCAST
+					     : DST_UNICAST;
+	dst->mtu = vbn__path_mtu(seat, &dst->ip, hop->mtu, &dst->locked);
+	if (hop->kind == HOP_BROADCAST)
+		dst->fixed = broadcast_word();
+}
+
+struct dst *vbn__dst_miss(struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope)
+{
+	uint64_t hash = (ip_low(ip) ^ ip_high(ip) ^ scope) * 0x9e3779b97f4a7c15ull;
+	struct dst *dst = &seat->dsts[hash >> 56];
+	uint64_t generation = load_acquire(&seat->net->generation);
+
+	*dst = (struct dst){.ip = *ip, .scope = scope, .generation = generation};
+	if (ip_is_multicast(ip)) {
+		on_link(seat, dst);
+		dst->fixed = group_word(ip);
+		dst->kind = vbn__multicast_has(seat->net, ip, dst->iface->index)
+			? DST_GROUP
+			: DST_FOREIGN_GROUP;
+	} else if (ip_is4(ip) && load4(ip->bytes + 12) == UINT32_MAX) {
+		on_link(seat, dst);
+		dst->fixed = broadcast_word();
+		dst->kind = DST_BROADCAST;
+	} else if (ip_is_link_local(ip)) {
+		look_link_local(seat, dst);
+	} else {
+		look_route(seat, dst);
+	}
+	if (dst->kind == DST_UNICAST)
+		dst->neighbour = vbn__neighbour_find(seat->net, &dst->next_hop, dst->iface->index);
+	return dst;
+}
+
+static uint32_t waiting_for(
+	const struct net_seat *seat, const struct neighbour *neighbour, uint32_t *oldest)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = seat->n_waiting; i--;) {
+		if (seat->waiting[i].neighbour != neighbour)
+			continue;
+		*oldest = i;
+		n++;
+	}
+	return n;
+}
+
+/* The oldest of a neighbour makes room; where others fill the room, what is new has none. */
+static void wait_for(struct net_seat *seat, struct dst *dst, struct neighbour *neighbour,
+	struct vbn_buf *buf, bool ours)
+{
+	uint32_t oldest = 0, n;
+
+	/* An ICMP error about what has waited in vain: the list is just gone through. */
+	if (seat->looking) {
+		seat_drop(seat, buf, drop_tx_waiting);
+		return;
+	}
+	n = waiting_for(seat, neighbour, &oldest);
+	if (n &&
+		(n >= seat->net->conf.max_waiting_each ||
+			seat->n_waiting == seat->net->conf.max_waiting)) {
+		seat_drop(seat, seat->waiting[oldest].buf, drop_tx_waiting);
+		seat->n_waiting--;
+		memmove(&seat->waiting[oldest], &seat->waiting[oldest + 1],
+			(seat->n_waiting - oldest) * sizeof(*seat->waiting));
+	}
+	if (seat->n_waiting == seat->net->conf.max_waiting) {
+		seat_drop(seat, buf, drop_tx_waiting);
+		return;
+	}
+	seat->waiting[seat->n_waiting++] =
+		(struct waiting){buf, neighbour, dst->next_hop, dst->iface, ours};
+}
+
+static uint16_t ethertype_of(const struct vbn_buf *buf)
+{
+	return buf->data[0] >> 4 == 4 ? ETHERTYPE_V4 : ETHERTYPE_V6;
+}
+
+static void no_neighbour(
+	struct net_seat *seat, const struct net_if *iface, struct vbn_buf *buf, bool ours)
+{
+	if (!ours)
+		vbn__icmp_error(seat, iface, buf, false, ERROR_NO_HOST, 0);
+	seat_drop(seat, buf, drop_tx_no_neighbour);
+}
+
+void vbn__dst_slow(struct net_seat *seat, struct dst *dst, struct vbn_buf *buf, bool ours)
+{
+	struct neighbour *neighbour = dst->neighbour;
+	union mac_word word = {.word = 0};
+
+	if (dst->kind != DST_UNICAST) {
+		seat_drop(seat, buf, drop_tx_no_route);
+		return;
+	}
+	if (neighbour)
+		word.word = load_acquire(&neighbour->word);
+	if (!word.flags || !neighbour_is(neighbour, &dst->next_hop)) {
+		dst->neighbour = neighbour = vbn__neighbour_want(seat, &dst->next_hop, dst->iface);
+		if (!neighbour) {
+			seat_drop(seat, buf, drop_tx_neighbours_full);
+			return;
+		}
+		word.word = load_acquire(&neighbour->word);
+	}
+	if (word.flags & WORD_STALE)
+		vbn__neighbour_used(seat, neighbour);
+	if (word.flags & (WORD_READY | WORD_STALE))
+		vbn__ether_output(seat, buf, dst->iface, word.word, ethertype_of(buf));
+	else if (word.flags & WORD_WAITING)
+		wait_for(seat, dst, neighbour, buf, ours);
+	else
+		no_neighbour(seat, dst->iface, buf, ours);
+}
+
+/* ---- what waits ---- */
+
+void vbn__waiting_look(struct net_seat *seat)
+{
+	uint32_t kept = 0;
+
+	seat->resolved = load_acquire(&seat->net->resolved);
+	seat->looking = true;
+	for (uint32_t i = 0; i < seat->n_waiting; i++) {
+		struct waiting waiting = seat->waiting[i];
+		union mac_word word = {.word = load_acquire(&waiting.neighbour->word)};
+
+		if (!neighbour_is(waiting.neighbour, &waiting.next_hop))
+			word.flags = 0;
+		if (word.flags & WORD_WAITING) {
+			seat->waiting[kept++] = waiting;
+			continue;
+		}
+		if (word.flags & WORD_STALE)
+			vbn__neighbour_used(seat, waiting.neighbour);
+		if (word.flags & (WORD_READY | WORD_STALE))
+			vbn__ether_output(seat, waiting.buf, waiting.iface, word.word,
+				ethertype_of(waiting.buf));
+		else
+			no_neighbour(seat, waiting.iface, waiting.buf, waiting.ours);
+	}
+	seat->n_waiting = kept;
+	seat->looking = false;
+}
+
+void vbn__waiting_drop(struct net_seat *seat)
+{
+	for (uint32_t i = 0; i < seat->n_waiting; i++)
+		seat_drop(seat, seat->waiting[i].buf, drop_tx_closed);
+	seat->n_waiting = 0;
+}

@@ -1,0 +1,49 @@
+/* udp.h - a socket, as udp.c and udp_socket.c share it */
+#ifndef VBN_NET_UDP_H
+#define VBN_NET_UDP_H
+
+#include "net/net.h"
+
+/* What a socket takes: never changed, but published anew, so that any worker may look. */
+struct udp_key {
+	struct rcu_later later;
+	struct vbn_ip local, peer;
+	uint16_t local_port, peer_port;
+	uint32_t interface; /* index + 1; 0: any */
+	bool bound, connected;
+};
+
+enum { UDP_GROUPS = 16 };
+
+struct udp_group {
+	struct vbn_ip ip;
+	uint32_t interface; /* index + 1; 0: none */
+};
+
+struct vbn_udp {
+	/* read by all workers */
+	struct vbn_udp *next; /* in its bucket; RCU */
+	struct udp_key *key;  /* RCU */
+	struct net_seat *seat;
+	/* its worker's */
+	vbn_udp_recv_fn *recv cache_aligned;
+	void *arg;
+	struct vbn_udp *next_mine;
+	uint64_t received, sent, dropped; /* counters */
+	uint32_t ring_mask, head, tail;
+	struct vbn_buf **ring;
+	uint32_t error; /* -errno, negated */
+	uint32_t peer_scope;
+	uint8_t ttl, group_ttl, traffic_class;
+	bool broadcast;
+	enum vbn_switch dont_fragment;
+	struct udp_group groups[UDP_GROUPS];
+	struct rcu_later later;
+};
+
+static force_inline uint32_t udp_bucket(const struct vbn_net *net, uint16_t port)
+{
+	return (uint32_t)(port * 0x9e3779b1u >> 12) & net->socket_mask;
+}
+
+#endif
