@@ -45,7 +45,8 @@ static int parse_name(const char *name, struct port_name *parsed)
 		}
 	}
 	for (int i = 0; !parsed->driver && vbn__drivers[i]; i++)
-		if (vbn__drivers[i]->by_name && !strcmp(name, vbn__drivers[i]->name))
+		if (vbn__drivers[i]->by_name && !vbn__drivers[i]->whole_name &&
+			!strcmp(name, vbn__drivers[i]->name))
 			parsed->driver = vbn__drivers[i];
 	colon = parsed->driver && parsed->driver->whole_name ? NULL : strchr(device, ':');
 	length = colon ? (size_t)(colon - device) : strlen(device);

@@ -16,7 +16,7 @@
 #include <time.h>
 
 static int linux_ns = -1, own_ns = -1;
-static uint32_t channels;
+static uint32_t channels, mtu_asked;
 static const char *kind;
 static const char *linux_end;
 
@@ -106,6 +106,7 @@ static int make_veth(uint32_t mtu)
 
 int station_network(uint32_t mtu)
 {
+	mtu_asked = mtu;
 	kind = getenv("STATION_PORT");
 	if (!kind)
 		kind = "tap";
@@ -188,10 +189,12 @@ static void open_port(struct station *station)
 	struct vbn_port_conf conf = {0};
 	const char *name = "xdp:near";
 
-	if (station_is_tap())
+	if (station_is_tap()) {
 		name = "tap:near";
-	else
+		conf.frame_mtu = mtu_asked;
+	} else {
 		conf.xdp_native = !strcmp(kind, "xdp-native") ? VBN_ON : VBN_OFF;
+	}
 	assert_int_equal(vbn_port_open(name, &conf, &station->port), 0);
 	vbn_port_info(station->port, &station->info);
 	if (station_is_tap())
@@ -200,7 +203,8 @@ static void open_port(struct station *station)
 
 void station_open(struct station *station, uint32_t n_queues, const struct vbn_queue_conf *asked)
 {
-	const struct vbn_pool_conf pool = {.n_bufs = 2048, .data_size = 4032, .name = "station"};
+	const struct vbn_pool_conf pool = {
+		.n_bufs = 2048, .data_size = max(mtu_asked + 128, 4032u), .name = "station"};
 	struct vbn_queue_conf conf = asked ? *asked : (struct vbn_queue_conf){0};
 
 	memset(station, 0, sizeof(*station));

@@ -174,6 +174,7 @@ static int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 	uint64_t bytes = 0;
 	uint8_t beyond;
 	int got = 0, tries = n;
+	bool gone = false;
 
 	while (got < n && tries-- > 0) {
 		ssize_t ret;
@@ -188,8 +189,11 @@ static int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 			(struct iovec[]){{&header, sizeof(header)},
 				{pool_data(tq->pool, buf), tq->data_size}, {&beyond, 1}},
 			3);
-		if (ret < 0)
+		if (ret < 0) {
+			if (unlikely(errno == EBADFD))
+				gone = true;
 			break;
+		}
 		if (!take(tq, &header, ret, buf))
 			continue;
 		bytes += buf->len;
@@ -200,6 +204,8 @@ static int recv_bufs(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 		pool_push(tq->pool, buf);
 	count_add(&queue->stats.rx_messages, (uint64_t)got);
 	count_add(&queue->stats.rx_bytes, bytes);
+	if (unlikely(gone))
+		device_gone(tq);
 	return got;
 }
 

@@ -4,7 +4,7 @@
 
 #include <sys/socket.h>
 
-enum { OFFSET_SHIFT = XSK_UNALIGNED_BUF_OFFSET_SHIFT, KICKS_MOST = 64 };
+enum { OFFSET_SHIFT = XSK_UNALIGNED_BUF_OFFSET_SHIFT, KICKS_MOST = 64, LOOK_EACH = 1 << 16 };
 
 /* What a copy has for a cookie: its original is its `next`. */
 static char copied;
@@ -231,15 +231,16 @@ uint32_t vbn__xdp_refill(struct xdp_queue *xq)
 }
 
 /* Nothing has come: what is missing is posted, sends that are done are reaped, and the kernel is called
- * where it waits for that. */
+ * where it waits for that; and now and then anyhow, since it does not say that the interface is gone. */
 static noinline void idle(struct xdp_queue *xq)
 {
 	if (xq->posted < xq->fq.queue.conf.rx_depth)
 		vbn__xdp_refill(xq);
 	if (xq->fq.n_out)
 		reap(xq);
-	if (xsk_ring_prod__needs_wakeup(&xq->fill) &&
-		recvfrom(xq->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL) < 0 && errno == ENXIO)
+	if (likely(!xsk_ring_prod__needs_wakeup(&xq->fill)) && ++xq->idle % LOOK_EACH)
+		return;
+	if (recvfrom(xq->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL) < 0 && errno == ENXIO)
 		interface_gone(xq);
 }
 

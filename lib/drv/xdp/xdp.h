@@ -74,6 +74,7 @@ struct xdp_queue {
 	uint32_t posted;         /* bufs in the kernel's hands to receive into */
 	uint32_t staged;         /* not submitted yet */
 	uint32_t longest;        /* bytes of a frame */
+	uint32_t idle;           /* receives that found nothing */
 	uint16_t ids[2];         /* of the pools in the umem */
 	int fd;
 	/* control path */
