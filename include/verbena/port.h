@@ -5,7 +5,9 @@
  * driver. A device with several ports takes ":2" behind its name. "shm", or "shm:NAME", is this host:
  * queues between workers of this process, and of others of the same user that have opened the same
  * name, over shared memory; RC and UC. There a write, a read or an atomic is carried out when the owner
- * of the memory polls the queue, and a send is done when it is in the peer's ring.
+ * of the memory polls the queue, and a send is done when it is in the peer's ring. Processes of
+ * different users meet where VBN_SHM_UIDS, in the environment of each, has the other one's number, or a
+ * list as 1000,1001; what is no such list is refused when the port is opened.
  *
  * Ports of raw Ethernet alone (verbena/packet.h), VBN_RAW:
  *

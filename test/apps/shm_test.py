@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from command import CANNOT, DONE, NO_PEER, SLOWER, VERBENA, CommandTest, environment, main, read_until, strict_json, verbena
+from command import CANNOT, DONE, NO_PEER, SLOWER, USAGE, VERBENA, CommandTest, environment, main, read_until, strict_json, verbena
 
 OPERATIONS = "send send-imm write write-imm read fetch-add cmp-swap".split()
 
@@ -82,6 +82,17 @@ class Shm(CommandTest):
         self.assertEqual(status, NO_PEER, err)
         self.assertIn("the connecting side cannot run this: ", err)
         self.assertIn(answer.err.split(": ", 1)[1].strip()[:60], err)
+
+    def test_users(self):
+        """A list of users that is none is refused: it let nobody in, without a word."""
+        for bad in ("abc", "0,,1", "1000,", "-1", "0 1", "4294967296"):
+            answer = verbena("msgrate", "--device", "shm", "--iters", "10", VBN_SHM_UIDS=bad)
+            self.assertEqual(answer.status, USAGE, answer)
+            self.sentence(answer, f'"{bad}"', "VBN_SHM_UIDS", "as 1000,1001")
+        for good, words in (("1000,1001", "lists 1000,1001"), ("", "is not set")):
+            answer = verbena("msgrate", "--device", "shm", "--iters", "10", "--json", "-", VBN_SHM_UIDS=good)
+            self.status(answer, DONE)
+            self.assertIn(words, strict_json(answer.out)["effective"]["peers"]["why"])
 
     def test_who_decides(self):
         """What the listener was given and what the other one asks for: it was called as asked."""

@@ -164,7 +164,7 @@ static int find_peer(struct shm_queue *sq, uint64_t id, uint64_t deadline, struc
 	if (!vbn__shm_peer_may(fd, &pid)) {
 		close(fd);
 		return no_peer(sq, EACCES,
-			"its peer's process is of another user: run both as one, or list it in VBN_SHM_UIDS");
+			"its peer's process is of another user: run both as one, or list each in the other's VBN_SHM_UIDS");
 	}
 	peer = calloc(1, sizeof(*peer));
 	if (!peer) {

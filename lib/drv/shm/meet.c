@@ -55,25 +55,45 @@ static void on_epoll(int fd, void *arg)
 
 /* ---- who may come ---- */
 
+/* The number at *list, which then points behind it and a comma. False: there is none, or it is no
+ * user's. */
+static bool take_uid(const char **list, uid_t *uid)
+{
+	char *end;
+	unsigned long long number;
+
+	if (**list < '0' || **list > '9')
+		return false;
+	number = strtoull(*list, &end, 10);
+	*uid = (uid_t)number;
+	*list = *end == ',' ? end + 1 : end;
+	return number < (uid_t)-1 && (!*end || (*end == ',' && end[1]));
+}
+
+int vbn__shm_users_check(void)
+{
+	const char *users = getenv("VBN_SHM_UIDS"), *list = users;
+	uid_t uid;
+
+	while (list && *list)
+		if (!take_uid(&list, &uid))
+			return fail(EINVAL,
+				"port shm cannot be opened: VBN_SHM_UIDS is \"%.60s\", which is no list of users' numbers; write it as 1000,1001, or leave it out",
+				users);
+	return 0;
+}
+
 /* The users that VBN_SHM_UIDS lists, beside one's own. */
 static bool user_may(uid_t uid)
 {
 	const char *list = getenv("VBN_SHM_UIDS");
-	char *end;
+	uid_t listed;
 
 	if (uid == geteuid())
 		return true;
-	while (list && *list) {
-		unsigned long listed = strtoul(list, &end, 10);
-
-		if (end == list)
-			return false;
+	while (list && *list && take_uid(&list, &listed))
 		if (listed == uid)
 			return true;
-		list = *end == ',' ? end + 1 : end;
-		if (*end && *end != ',')
-			return false;
-	}
 	return false;
 }
 
@@ -243,7 +263,8 @@ static void accept_one(struct shm_port *port, int fd)
 	int pid;
 
 	if (!vbn__shm_peer_may(fd, &pid)) {
-		refused(port, "it is of another user; VBN_SHM_UIDS lists those that may come");
+		refused(port,
+			"it is of another user; VBN_SHM_UIDS lists those that may come, at each end the other's");
 		close(fd);
 		return;
 	}

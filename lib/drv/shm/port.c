@@ -65,7 +65,7 @@ static int check_open(const char *name, int number, const struct vbn_port_conf *
 	if (conf->gid_index.set || conf->mtu)
 		return fail(EINVAL,
 			"port shm cannot be opened: it has neither GIDs nor an MTU; leave gid_index and mtu unset");
-	return 0;
+	return vbn__shm_users_check();
 }
 
 static int open_port(
@@ -112,9 +112,12 @@ static void modes(const struct vbn_port *port, struct mode_report *report)
 		"messages are copied by the CPU, in order");
 	vbn__mode_add(report, "peer_death", "auto", life_fd < 0 ? "by its socket" : "by its word",
 		"%s", life_fd < 0 ? why : "the kernel writes it first of all");
-	vbn__mode_add(report, "peers", "auto",
-		users && *users ? "this user and listed ones" : "this user",
-		"VBN_SHM_UIDS lists others: \"%.60s\"", users ? users : "");
+	if (users && *users)
+		vbn__mode_add(report, "peers", "auto", "this user and listed ones",
+			"VBN_SHM_UIDS lists %.60s; theirs must list this user, too", users);
+	else
+		vbn__mode_add(report, "peers", "auto", "this user",
+			"VBN_SHM_UIDS is not set: at each end it lists other users' numbers");
 }
 
 static int no_gids(const char *name, int number, char (*gids)[80], int n)

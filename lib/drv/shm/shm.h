@@ -129,6 +129,8 @@ static inline void shm_count(struct shm_port *port, enum shm_count which, uint64
 /* ---- meet.c, ask.c: on the control thread ---- */
 
 int vbn__shm_listen(struct shm_port *port);
+/* Whether VBN_SHM_UIDS is a list of users, or not set: 0 or -EINVAL. */
+int vbn__shm_users_check(void);
 void vbn__shm_unlisten(struct shm_port *port);
 
 /* What a peer tells of itself. */
