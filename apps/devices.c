@@ -121,13 +121,15 @@ static void print_gids(const char *name)
 
 static void print_port(const struct vbn_port_info *info)
 {
-	char node[16] = "-";
+	char node[16] = "-", speed[16] = "-"; /* memory has no rate of its own */
 
 	if (info->node >= 0)
 		snprintf(node, sizeof(node), "%d", info->node);
-	printf("%-12s %-8s %-5s %-6s %-11s %10.1f %6u\n", info->name,
+	if (info->speed_mbit)
+		snprintf(speed, sizeof(speed), "%.1f", info->speed_mbit / 1000.0);
+	printf("%-12s %-8s %-5s %-6s %-11s %10s %6u\n", info->name,
 		*info->driver ? info->driver : "-", node, info->up ? "up" : "down",
-		link_name(info->link), info->speed_mbit / 1000.0, info->mtu);
+		link_name(info->link), speed, info->mtu);
 	print_gids(info->name);
 	if (*info->capabilities)
 		printf("    can %s\n", info->capabilities);

@@ -7,6 +7,7 @@
  *     msgrate_run.c      runs from start to exit status, sweeps, serving
  *     msgrate_layout.c   which worker has which ends
  *     msgrate_device.c   which port, which cores
+ *     msgrate_share.c    whose cores they are, too
  *     msgrate_op.h       the operations, and what follows from each
  *     msgrate_end.c      an end: its queue, what it exports, its last look
  *     msgrate_side.c     a worker: set-up, draining, teardown
@@ -328,6 +329,11 @@ int cores_parse(struct run *run);
 
 /* Where the user named none: near the device. */
 int cores_choose(struct run *run);
+
+/* ---- msgrate_share.c ---- */
+
+/* Where another process's pinned thread is busy on a worker's core: says so. */
+void cores_say_shared(const struct run *run);
 
 /* ---- msgrate_side.c ---- */
 

@@ -247,8 +247,10 @@ static void *monitor(void *arg)
 	}
 	if (*run->chosen)
 		say("%s", run->chosen);
-	if (!run->conf.aside)
+	if (!run->conf.aside) {
+		cores_say_shared(run);
 		modes_print(run);
+	}
 	if (run->other)
 		store_once(&run->phase, run->conf.warmup ? PHASE_WARM : PHASE_COUNT);
 	watch(run);

@@ -34,6 +34,8 @@ class Devices(CommandTest):
         self.status(answer, DONE)
         for word in ("name", "driver", "mlx5_0", "mlx5", "up", "gid", "127.0.0."):
             self.assertIn(word, answer.out)
+        # Memory has no rate of its own: it was 0.0.
+        self.assertRegex(answer.out, r"(?m)^shm +shm +- +up +host +- +4096$")
 
 
 if __name__ == "__main__":

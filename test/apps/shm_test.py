@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 
 from command import CANNOT, DONE, NO_PEER, SLOWER, USAGE, VERBENA, CommandTest, environment, main, read_until, strict_json, verbena
 
@@ -93,6 +94,20 @@ class Shm(CommandTest):
             answer = verbena("msgrate", "--device", "shm", "--iters", "10", "--json", "-", VBN_SHM_UIDS=good)
             self.status(answer, DONE)
             self.assertIn(words, strict_json(answer.out)["effective"]["peers"]["why"])
+
+    def test_shared_core(self):
+        """Who else is busy on a worker's core, and nowhere else, is told of."""
+        core = min(os.sched_getaffinity(0))
+        busy = subprocess.Popen([sys.executable, "-c", f"import os\nos.sched_setaffinity(0, [{core}])\nprint(flush=True)\nwhile True: pass"],
+                                stdout=subprocess.PIPE)
+        try:
+            busy.stdout.readline()
+            answer = verbena("msgrate", "--device", "shm", "--iters", "10", "--cores", str(core))
+        finally:
+            busy.kill()
+            busy.communicate()
+        self.status(answer, DONE)
+        self.assertIn(f"core {core} is shared: process ", answer.err)
 
     def test_who_decides(self):
         """What the listener was given and what the other one asks for: it was called as asked."""
