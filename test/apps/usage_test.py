@@ -240,7 +240,7 @@ class Limits(CommandTest):
 
     def test_address_space(self):
         """Given too little of it for a port, or for the messages, then that is what is said."""
-        for limit, more, word in ((28000, [], "address space"), (300000, ["--size", "1MiB", "--tx-depth", "256"], "mmap")):
+        for limit, more, word in ((44000, [], "address space"), (300000, ["--size", "1MiB", "--tx-depth", "256"], "mmap")):
             if SLOWER > 1:  # a sanitizer takes terabytes of it
                 continue
             answer = run(["sh", "-c", f'ulimit -v {limit} && exec "$@"', "sh", VERBENA, "msgrate", "--device", "vhca", "--iters", "1",
