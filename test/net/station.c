@@ -6,13 +6,16 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/ethtool.h>
+#include <linux/if_tun.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 static int linux_ns = -1, own_ns = -1;
@@ -104,6 +107,31 @@ static int make_veth(uint32_t mtu)
 	return run("ip link set near up");
 }
 
+static bool may_tap(void)
+{
+	struct ifreq request = {.ifr_flags = IFF_TAP | IFF_NO_PI, .ifr_name = "probe"};
+	const int fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+	const bool may = fd >= 0 && !ioctl(fd, TUNSETIFF, &request);
+
+	if (fd >= 0)
+		close(fd);
+	return may;
+}
+
+static bool may_xdp(void)
+{
+	union bpf_attr map = {
+		.map_type = BPF_MAP_TYPE_XSKMAP, .key_size = 4, .value_size = 4, .max_entries = 1};
+	const int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+	const int map_fd = (int)syscall(SYS_bpf, BPF_MAP_CREATE, &map, sizeof(map));
+
+	if (fd >= 0)
+		close(fd);
+	if (map_fd >= 0)
+		close(map_fd);
+	return fd >= 0 && map_fd >= 0;
+}
+
 int station_network(uint32_t mtu)
 {
 	mtu_asked = mtu;
@@ -116,10 +144,12 @@ int station_network(uint32_t mtu)
 		return skip_all("needs to make a network namespace");
 	if (!station_is_tap()) {
 		linux_end = "far";
+		if (!may_xdp())
+			return skip_all("needs AF_XDP sockets and bpf");
 		return make_veth(mtu) ? skip_all("needs to make a veth pair, with iproute2") : 0;
 	}
 	linux_end = "near";
-	if (access("/dev/net/tun", R_OK | W_OK))
+	if (!may_tap())
 		return skip_all("needs /dev/net/tun");
 	return 0;
 }

@@ -31,7 +31,7 @@ static int load(struct xdp_program *program)
 			.dst_reg = BPF_REG_2,
 			.src_reg = BPF_REG_1,
 			.off = offsetof(struct xdp_md, rx_queue_index)},
-		{.code = BPF_LD | BPF_DW | BPF_IMM,
+		{.code = BPF_LD | BPF_DW, /* and BPF_IMM, which is 0 */
 			.dst_reg = BPF_REG_1,
 			.src_reg = BPF_PSEUDO_MAP_FD,
 			.imm = program->map},
