@@ -56,6 +56,8 @@ static const char *why_workers(const struct run *run)
 		return "the process that connects asks for fewer queues than --cores has cores";
 	if (run->conf.cores)
 		return "one for each core of --cores";
+	if (run->other)
+		return "one, this process's end: --cores lists more";
 	if (run->conf.one_worker)
 		return "both ends on one, as asked";
 	if (run->n_sides > 1)

@@ -119,6 +119,7 @@ class Shm(CommandTest):
             self.assertEqual((modes["cores"]["effective"], modes["workers"]["effective"]), (core, "1"))
             self.assertIn("process that connects asks for fewer" if cores != core else "as asked", modes["cores"]["why"])
             self.assertEqual(modes["queues"]["why"], "the process that connects decides")
+            self.assertEqual(modes["one_worker"]["effective"], "off")
 
     def test_a_line_each_second(self):
         """It was one every two, and 0 where this end only sends."""
