@@ -18,6 +18,7 @@
  *     msgrate_modes.c    requested against effective
  *     msgrate_latency.c  what `verbena latency` adds
  *     msgrate_page.c     --report: charts of the runs
+ *     msgrate_result.c   what a run comes to: its window, losses, what each worker did
  *     msgrate_report.c   the live line, the table, JSON
  *
  * Threads: a side and its ends belong to their worker; the counts that the live line shows are read
@@ -427,16 +428,7 @@ void mode_add(struct run *run, const char *name, const char *requested, const ch
 	const char *why);
 void modes_print(const struct run *run);
 
-/* ---- msgrate_report.c ---- */
-
-/* What the live line shows. */
-struct progress {
-	uint64_t ns, messages, busy_cycles, total_cycles;
-};
-
-void progress_take(struct run *run, struct progress *progress);
-void progress_print(const struct run *run, const struct progress *start,
-	const struct progress *before, const struct progress *now);
+/* ---- msgrate_result.c ---- */
 
 /* What this process has counted. */
 struct window {
@@ -459,10 +451,36 @@ struct result {
 	uint64_t percentiles[N_PERCENTILES]; /* of a latency run: ns */
 };
 
+void result_take(struct run *run, struct result *result);
+
+/* What one worker did, in the run's window. */
+struct side_result {
+	uint64_t sent, received;
+	double msg_rate, busy_share, cycles_per_message, burst;
+};
+
+void side_result(
+	const struct run *run, const struct side *side, double seconds, struct side_result *result);
+
+static inline double ratio(double part, double whole)
+{
+	return whole > 0 ? part / whole : 0;
+}
+
+/* ---- msgrate_report.c ---- */
+
+/* What the live line shows. */
+struct progress {
+	uint64_t ns, messages, busy_cycles, total_cycles;
+};
+
+void progress_take(struct run *run, struct progress *progress);
+void progress_print(const struct run *run, const struct progress *start,
+	const struct progress *before, const struct progress *now);
+
 /* Adds the mode that only a run can tell, and warns where its window is not what was asked for. */
 void result_notes(struct run *run, const struct result *result);
 
-void result_take(struct run *run, struct result *result);
 void result_print(const struct run *run, const struct result *result);
 json_t *result_json(const struct run *run, const struct result *result);
 
