@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -259,6 +260,25 @@ static int own_network(void)
 	return put("/proc/self/gid_map", text);
 }
 
+/* Until then the kernel drops what is sent there. */
+static bool link_runs(const char *name)
+{
+	struct ifreq request = {.ifr_flags = 0};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool runs;
+
+	strcpy(request.ifr_name, name);
+	runs = fd >= 0 && !ioctl(fd, SIOCGIFFLAGS, &request) && request.ifr_flags & IFF_RUNNING;
+	close(fd);
+	return runs;
+}
+
+static void wait_for_links(void)
+{
+	for (int patience = 10000; patience && !(link_runs("near") && link_runs("far")); patience--)
+		usleep(1000);
+}
+
 int network_start(void)
 {
 	if (own_network()) {
@@ -272,6 +292,7 @@ int network_start(void)
 		printf("SKIP vhca_frame: no veth pair can be made here\n");
 		return 77;
 	}
+	wait_for_links();
 	return 0;
 }
 

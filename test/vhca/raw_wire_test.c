@@ -1,0 +1,217 @@
+/* raw_wire_test.c - raw Ethernet through a packet socket: frames to and from the far end of a veth
+ * pair, byte for byte, with their tags, beside the port's own ARP
+ */
+
+#include "network.h"
+#include "raw.h"
+
+#include <linux/capability.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct raw raw;
+
+static int open_port(void **state)
+{
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .max_wr = 64});
+	return 0;
+}
+
+static int close_port(void **state)
+{
+	(void)state;
+	raw_close(&raw);
+	return 0;
+}
+
+/* A type that nobody else sends. */
+enum { TYPE_TEST = 0x88b5 };
+
+static uint32_t write_test_frame(uint8_t *to, uint16_t tag, uint32_t size, uint8_t seed)
+{
+	uint8_t *at = to + 12;
+
+	memcpy(to, raw_mac, 6);
+	memcpy(to + 6, "\2\0\0\0\0\7", 6);
+	if (tag) {
+		put_word(at, TYPE_VLAN);
+		put_word(at + 2, tag);
+		at += 4;
+	}
+	put_word(at, TYPE_TEST);
+	for (at += 2; at < to + size; at++)
+		*at = (uint8_t)(seed + (at - to));
+	return size;
+}
+
+static void frames_leave_as_they_are(void **state)
+{
+	static const uint32_t sizes[] = {60, 61, 512, 1514};
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		uint16_t tag = i % 2 ? 0x6007 : 0;
+		uint32_t size = write_test_frame(raw_slot(&raw, 0), tag, sizes[i], (uint8_t)i);
+		struct frame frame;
+
+		forget_frames(true);
+		raw_post_send(&raw, i, 0, size, 0);
+		expect_wc(raw.side.send_cq, i, IBV_WC_SUCCESS);
+		frame = wait_frame(false, TYPE_TEST, 0);
+		assert_int_equal(frame.size, size);
+		assert_memory_equal(frame.bytes, raw_slot(&raw, 0), size);
+	}
+}
+
+/* In batches, whose order they keep. */
+static void many_frames_leave(void **state)
+{
+	(void)state;
+	forget_frames(true);
+	for (uint32_t i = 0; i < 96; i++) {
+		uint32_t size = write_test_frame(raw_slot(&raw, i % 32), 0, 60 + i, (uint8_t)i);
+
+		raw_post_send(&raw, i, i % 32, size, 0);
+		expect_wc(raw.side.send_cq, i, IBV_WC_SUCCESS);
+	}
+	for (uint32_t i = 0; i < 96; i++) {
+		struct frame frame = wait_frame(false, TYPE_TEST, i);
+
+		assert_int_equal(frame.size, 60 + i);
+		assert_int_equal(frame.bytes[20], (uint8_t)(i + 20));
+	}
+}
+
+static void frames_come_as_they_are(void **state)
+{
+	static const uint32_t sizes[] = {42, 60, 512, 1514};
+
+	(void)state;
+	forget_frames(true);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct frame frame;
+		struct mlx5_cqe64 *cqe;
+		uint32_t padded = sizes[i] < RAW_PADDED ? RAW_PADDED : sizes[i];
+
+		raw_post_plain(&raw, 1, RAW_SLOT);
+		frame.size =
+			write_test_frame(frame.bytes, i % 2 ? 0x6007 : 0, sizes[i], (uint8_t)i);
+		inject(&frame);
+		cqe = raw_wait(&raw);
+		assert_int_equal(be32toh(cqe->byte_cnt), padded);
+		assert_memory_equal(raw_slot(&raw, 1), frame.bytes, frame.size);
+	}
+}
+
+/* The port answers ARP for its address, whatever raw queues there are. */
+static void the_port_answers_arp(void **state)
+{
+	static const uint8_t question[] = {0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 7, 10, 0, 0, 9, 0,
+		0, 0, 0, 0, 0, 10, 0, 0, 1};
+	struct frame frame = {.size = 60}, answer;
+
+	(void)state;
+	forget_frames(true);
+	memset(frame.bytes, 0xff, 6);
+	memcpy(frame.bytes + 6, "\2\0\0\0\0\7", 6);
+	put_word(frame.bytes + 12, TYPE_ARP);
+	memcpy(frame.bytes + 14, question, sizeof(question));
+	inject(&frame);
+	answer = wait_frame(false, TYPE_ARP, 0);
+	assert_int_equal(answer.bytes[21], 2);
+	raw_expect_quiet(&raw); /* it was no frame of a rule's */
+}
+
+/* A frame that is longer than any that the port takes. */
+static uint64_t counted(const char *name)
+{
+	static char answer[1 << 16];
+	const char *raw_at, *at;
+	char key[64];
+
+	ask("status\n", answer, sizeof(answer));
+	snprintf(key, sizeof(key), "\"%s\":", name);
+	raw_at = strstr(answer, "\"raw\":{");
+	assert_non_null(raw_at);
+	at = strstr(raw_at, key);
+	assert_non_null(at);
+	return strtoull(at + strlen(key), NULL, 10);
+}
+
+/* Received is delivered, or dropped by a name; also what no WQE waits for. */
+static void every_frame_is_accounted_for(void **state)
+{
+	struct frame frame = {.size = 100};
+	uint64_t came;
+
+	(void)state;
+	write_test_frame(frame.bytes, 0, 100, 1);
+	came = counted("came");
+	raw_post_plain(&raw, 1, RAW_SLOT);
+	for (int i = 0; i < 50; i++)
+		inject(&frame);
+	for (double until = seconds() + 20; counted("came") < came + 50 && seconds() < until;)
+		usleep(1000);
+	raw_wait(&raw);
+	assert_true(counted("came") >= came + 50);
+	assert_int_equal(counted("came"),
+		counted("too_long") + counted("host") + counted("ruled_out") + counted("taken"));
+	assert_int_equal(counted("copies"),
+		counted("delivered") + counted("out_of_buffer") + counted("not_ready") +
+			counted("failed"));
+	assert_true(counted("out_of_buffer") >= 49);
+}
+
+/* As with a kernel's: where frames leave the process, that is a right. */
+static void without_the_right(void **state)
+{
+	struct ibv_wq_init_attr wq = {.wq_type = IBV_WQT_RQ,
+		.max_wr = 4,
+		.max_sge = 1,
+		.pd = raw.pd,
+		.cq = raw.side.recv_cq};
+	struct ibv_qp_init_attr qp = {.send_cq = raw.side.send_cq,
+		.recv_cq = raw.side.recv_cq,
+		.qp_type = IBV_QPT_RAW_PACKET,
+		.cap = {.max_send_wr = 4, .max_send_sge = 1}};
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct had[2], without[2];
+
+	(void)state;
+	assert_int_equal(syscall(SYS_capget, &header, had), 0);
+	memcpy(without, had, sizeof(had));
+	without[0].effective &= ~(1u << CAP_NET_RAW);
+	assert_int_equal(syscall(SYS_capset, &header, without), 0);
+	errno = 0;
+	assert_null(ibv_create_qp(raw.pd, &qp));
+	assert_int_equal(errno, EPERM);
+	assert_null(ibv_create_wq(raw.context, &wq));
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(syscall(SYS_capset, &header, had), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(frames_leave_as_they_are),
+		cmocka_unit_test(many_frames_leave),
+		cmocka_unit_test(frames_come_as_they_are),
+		cmocka_unit_test(the_port_answers_arp),
+		cmocka_unit_test(every_frame_is_accounted_for),
+		cmocka_unit_test(without_the_right),
+	};
+	int failed = network_start();
+
+	if (failed)
+		return failed;
+	setenv("VHCA_WIRE", "packet:near", 1);
+	setenv("VHCA_ADDRESS", "10.0.0.1/24", 1);
+	failed = cmocka_run_group_tests_name("raw_wire", tests, open_port, close_port);
+	network_stop();
+	return failed;
+}
