@@ -137,7 +137,7 @@ void vbn_net_destroy(struct vbn_net *net);
 int vbn_net_route_add(struct vbn_net *net, const struct vbn_net_route *route);
 int vbn_net_route_remove(struct vbn_net *net, const struct vbn_net_route *route);
 
-/* "10.1.0.0/16 via 10.0.0.1", "default via fe80::1 dev if0", "10.2.0.0/16 dev if1", for the function above:
+/* "10.1.0.0/16 via 10.0.0.1", "default via fe80::1 dev if0", "10.2.0.0/16 dev if1 mtu 1400", for the function above:
  * the interface is that whose subnet has the gateway, where none is named. -EINVAL. Any thread. */
 int vbn_net_route_parse(struct vbn_net *net, const char *text, struct vbn_net_route *route);
 

@@ -453,8 +453,10 @@ VBN_API int vbn_net_route_parse(struct vbn_net *net, const char *text, struct vb
 			continue;
 		if (value && !strcmp(word, "dev") && (interface = interface_named(net, value)) >= 0)
 			continue;
+		if (value && !strcmp(word, "mtu") && (route->mtu = (uint32_t)strtoul(value, NULL, 10)) >= 68)
+			continue;
 		return fail(EINVAL,
-			"route \"%s\": %s: say PREFIX/LENGTH via GATEWAY, or dev INTERFACE, or both",
+			"route \"%s\": %s: say PREFIX/LENGTH, then any of via GATEWAY, dev INTERFACE, mtu BYTES",
 			text, word);
 	}
 	if (!prefix || parse_prefix(prefix, route))

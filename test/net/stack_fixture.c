@@ -89,6 +89,19 @@ static void check_transport(const uint8_t *from, const uint8_t *to, size_t size,
 	}
 }
 
+static bool is_ours(const uint8_t *from, size_t size, uint8_t ttl)
+{
+	static const char *const addresses[] = {OUR4, OUR6, "10.1.0.2", "fd01::2"};
+	uint8_t ip[16];
+
+	if (size == 16 && (from[0] == 0xfe || !from[0]))
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(addresses); i++)
+		if (address(addresses[i], ip) == size && !memcmp(ip, from, size))
+			return ttl == 64 || ttl == 255 || ttl == 1;
+	return false;
+}
+
 static void check_ip4(const uint8_t *at, uint32_t n)
 {
 	uint32_t header = (at[0] & 15u) * 4;
@@ -96,7 +109,8 @@ static void check_ip4(const uint8_t *at, uint32_t n)
 	assert_true(n >= IP4 && at[0] >> 4 == 4 && header >= IP4);
 	assert_int_equal(get16(at + 2), n);
 	assert_int_equal(sum_bytes(0, at, header), 0xffff);
-	if (!(get16(at + 6) & 0x3fff))
+	/* What is forwarded has a transport of others' making. */
+	if (!(get16(at + 6) & 0x3fff) && is_ours(at + 12, 4, at[8]))
 		check_transport(at + 12, at + 16, 4, at[9], at + header, n - header);
 }
 
@@ -111,7 +125,7 @@ static void check_ip6(const uint8_t *at, uint32_t n)
 		next = at[header];
 		header += 8;
 	}
-	if (next != 44)
+	if (next != 44 && is_ours(at + 8, 16, at[7]))
 		check_transport(at + 8, at + 24, 16, next, at + header, n - header);
 }
 
