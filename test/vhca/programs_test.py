@@ -3,8 +3,8 @@
 
 Usage: programs_test.py LIBVERBENA-VHCA.SO [PATTERN ...]
 
-Each program runs twice, as server and as client, with a device each on the wire of RoCEv2 packets over UDP; both must
-end well. PATTERN (a regular expression) picks some. Prints what ran, and exits with 77 where nothing could.
+Each program runs twice, as server and as client, with a device each on the wire of RoCEv2 packets over UDP, or, of raw
+Ethernet, on a packet socket each; both must end well. PATTERN (a regular expression) picks some. Prints what ran, and exits with 77 where nothing could.
 """
 import os
 import re
@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 GID_INDEX = "3"  # RoCE v2, the port's address
@@ -97,6 +98,19 @@ def ucx():
                        "-n", "500", "-w", "5"]
 
 
+SERVER_MAC, CLIENT_MAC = "02:00:0a:09:00:01", "02:00:0a:09:00:02"
+
+
+def raw_ethernet():
+    """perftest's raw Ethernet, which has no connection but the wire."""
+    udp = ["-J", "10.9.0.1", "-j", "10.9.0.2", "-K", "7000", "-k", "7001"]
+    for options in (["-s", "64"], ["-s", "1500"], ["-s", "256", *udp], ["-s", "256", *udp, "--tcp"],
+                    ["-s", "512", "--promiscuous"]):
+        yield ["raw_ethernet_bw", "-D", "1", *options]
+    yield ["raw_ethernet_lat", "-n", "200", "-s", "64"]
+    yield ["raw_ethernet_lat", "-n", "200", "-s", "1000", *udp]
+
+
 def program_of(command):
     """The environment is in front, as in a shell."""
     return next(word for word in command if "=" not in word)
@@ -158,12 +172,60 @@ def run_pair(library, command, port):
     return ""
 
 
+def in_own_network(script, *arguments):
+    """A shell's script, in a network namespace with the two ends of a wire, near and far."""
+    wire = "ip link set lo up && ip link add near type veth peer name far && ip link set near up && ip link set far up"
+    return subprocess.Popen(["unshare", "-n", "sh", "-c", f"{wire} && {script}", "sh", *arguments], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, errors="replace")
+
+
+def have_networks():
+    return shutil.which("unshare") and not end_well(in_own_network("true"))
+
+
+def end_well(process):
+    try:
+        said = process.communicate(timeout=PATIENCE_S)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return "still running\n" + process.communicate()[0]
+    return "" if not process.returncode else f"ended with {process.returncode}\n{said}"
+
+
+def run_raw(library, command):
+    """The server is asked for when its queue receives, which its trace tells; what is lost before or meanwhile is
+    lost, as on a network, so that a latency test may want another try."""
+    with tempfile.TemporaryDirectory() as work:
+        script = """
+trace=$1 library=$2; shift 2
+VHCA_TRACE=$trace VHCA_WIRE=packet:near VHCA_ADDRESS=10.9.0.1 LD_PRELOAD=$library timeout 20 "$@" \
+  --server -d mlx5_0 -B %s -E %s & server=$!
+n=0
+while ! grep -q "to state 2" "$trace" 2>/dev/null && [ $n -lt 400 ]; do n=$((n + 1)); sleep 0.05; done
+sleep 0.5
+VHCA_WIRE=packet:far VHCA_ADDRESS=10.9.0.2 LD_PRELOAD=$library timeout 20 "$@" \
+  --client -d mlx5_0 -B %s -E %s || exit
+wait $server
+""" % (SERVER_MAC, CLIENT_MAC, CLIENT_MAC, SERVER_MAC)
+        return end_well(in_own_network(script, os.path.join(work, "trace"), library, *command))
+
+
+def run(library, command, port):
+    if not program_of(command).startswith("raw_"):
+        return run_pair(library, command, port)
+    wrong = "not tried"
+    for _ in range(3):
+        wrong = wrong and run_raw(library, command)
+    return wrong
+
+
 def main():
     library = os.path.realpath(sys.argv[1])
     patterns = [re.compile(pattern) for pattern in sys.argv[2:]]
     if not os.path.exists(library):
         sys.exit(f"programs_test: no library \"{library}\": give the path of libverbena-vhca.so")
-    commands = [command for command in [*pingpongs(), *perftests(), *lossy(), *ucx()]
+    raw = raw_ethernet() if have_networks() else []
+    commands = [command for command in [*pingpongs(), *perftests(), *lossy(), *ucx(), *raw]
                 if all(pattern.search(" ".join(command)) for pattern in patterns)]
     missing = sorted({name for name in map(program_of, commands) if not shutil.which(name)})
     port, passed, failed = FIRST_PORT, 0, []
@@ -172,7 +234,7 @@ def main():
             continue
         port = free_port(port)
         start = time.monotonic()
-        wrong = run_pair(library, command, port)
+        wrong = run(library, command, port)
         text = " ".join(command)
         print(f"{'FAILED' if wrong else 'ok':6} {time.monotonic() - start:6.2f} s  {text}", flush=True)
         if wrong:
