@@ -162,7 +162,7 @@ void vhca_cqe_write(struct vhca_cq *cq, const struct vhca_cqe *cqe)
  * A session stands for CQEs of one queue pair: of receives that differ in nothing but length, and
  * whose WQEs follow one another; or of requests, each with its WQE, opcode and length. Its first
  * slot has the title, a CQE with the session's length where its byte count was; arrays of mini CQEs
- * lie 1, 8, 16 and so on behind it, and what lies between is not written. A session is held while
+ * lie 1, 8, 16 and so on behind it, all before the ring's end, and what lies between is not written. A session is held while
  * the device goes on finding work, and not beyond.
  */
 
@@ -235,7 +235,8 @@ static bool session_fits(
 	const struct vhca_session *session = cq->session;
 	const struct mlx5_cqe64 *title = &session->title.cqe, *cqe = &body->cqe;
 
-	if (cq->held == MAX_SESSION || opcode != session->opcode ||
+	if (cq->held == MAX_SESSION || !((cq->pi + cq->held) & cq->mask) ||
+		opcode != session->opcode ||
 		((cqe->sop_drop_qpn ^ title->sop_drop_qpn) & be32(0xffffff)))
 		return false;
 	return opcode == MLX5_CQE_REQ ||

@@ -94,10 +94,10 @@ class Preload(CommandTest):
 
     def test_options_are_variables(self):
         answer = verbena("vhca", "--devices", "3", "--mtu", "512", "--node", "-1", "--seed", "7", "--strict", "error", "--fault",
-                         "msg-drop=5,msg-alter=6", "--trap", "--idle", "nap", "--", "env", VHCA_SEED="3", VHCA_PROFILE="connectx4lx",
+                         "msg-drop=5,msg-alter=6", "--trap", "--devx", "--idle", "nap", "--", "env", VHCA_SEED="3", VHCA_PROFILE="connectx4lx",
                          VHCA_TRAP="0")
         for line in ("VHCA_DEVICES=3", "VHCA_MTU=512", "VHCA_NODE=-1", "VHCA_SEED=7", "VHCA_STRICT=error",
-                     "VHCA_FAULT=msg-drop=5,msg-alter=6", "VHCA_PROFILE=connectx4lx", "VHCA_TRAP=1", "VHCA_IDLE=nap"):
+                     "VHCA_FAULT=msg-drop=5,msg-alter=6", "VHCA_PROFILE=connectx4lx", "VHCA_TRAP=1", "VHCA_DEVX=1", "VHCA_IDLE=nap"):
             self.assertIn(line, answer.out.splitlines())
         self.assertNotIn("VERBENA_", answer.out)
 
@@ -109,7 +109,7 @@ class Preload(CommandTest):
         """A variable that is wrong is told as the option is that it mirrors; where the option is given it does not matter."""
         for name, text in (("VHCA_DEVICES", "17"), ("VHCA_MTU", "1024,1500"), ("VHCA_NODE", "x"), ("VHCA_PROFILE", "connectx9"),
                            ("VHCA_STRICT", "very"), ("VHCA_SEED", "-1"), ("VHCA_ADDRESS", "here"), ("VHCA_WIRE", "string"),
-                           ("VHCA_SPEED", "7"), ("VHCA_FAULT", "msg-drop=0"), ("VHCA_TRAP", "yes"), ("VHCA_IDLE", "sleep")):
+                           ("VHCA_SPEED", "7"), ("VHCA_FAULT", "msg-drop=0"), ("VHCA_TRAP", "yes"), ("VHCA_DEVX", "on"), ("VHCA_IDLE", "sleep")):
             answer = verbena("vhca", "--", "true", **{name: text})
             self.status(answer, 2)
             self.sentence(answer, name + " in the environment")
