@@ -122,6 +122,7 @@ struct packet_worker {
 	int n_lanes;
 	int burst;
 	int index, core, node;
+	bool gone; /* with the run's lock: its queues are, or will be */
 	void *own; /* the command's */
 	struct vbn_worker_stats start, stop;
 	struct capture_tap *tap;
@@ -130,6 +131,11 @@ struct packet_worker {
 /* What a command is, besides its options. */
 struct packet_command {
 	const char *name;
+	/* By the main thread, with the devices open, and before they are closed. May be NULL. */
+	int (*prepare)(struct packet_run *run); /* 0 or an exit status */
+	void (*unprepare)(struct packet_run *run);
+	/* Once all is told: what `setup` made and `teardown` left for the result. May be NULL. */
+	void (*free_workers)(struct packet_run *run);
 	/* On the worker's thread, behind and before what is the same for all; 0 or -errno. May be NULL. */
 	int (*setup)(struct packet_worker *worker);
 	void (*teardown)(struct packet_worker *worker);
@@ -142,9 +148,12 @@ struct packet_command {
 	void (*json)(const struct packet_run *run, json_t *root);
 	void (*print)(const struct packet_run *run);
 	int (*verdict)(const struct packet_run *run);
+	/* Of frames received, those with an end that is no drop; NULL: those that were sent. */
+	uint64_t (*delivered)(const struct packet_run *run);
 	bool forwards; /* what was received is sent, or dropped by name */
-	bool endless;  /* a signal is its end */
-	bool own_mac;  /* of what a shared device gets only what is for it, not everything */
+	bool live_table;
+	bool endless; /* a signal is its end */
+	bool own_mac; /* of what a shared device gets only what is for it, not everything */
 };
 
 struct packet_run {
@@ -206,6 +215,7 @@ void lane_failed(struct packet_worker *worker, struct lane *lane);
 
 /* ---- packet_report.c ---- */
 
+/* With the run's lock: queues of a worker that is not gone are there. */
 void live_print(struct packet_run *run, uint64_t now);
 void packet_result_take(struct packet_run *run);
 void packet_result_print(const struct packet_run *run);

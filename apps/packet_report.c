@@ -2,8 +2,7 @@
 #include "chart.h"
 #include "packet.h"
 
-#include <stdlib.h>
-#include <sys/resource.h>
+#include <unistd.h>
 
 /* ---- drops by name ---- */
 
@@ -51,6 +50,16 @@ static uint64_t dropped_before(const struct lane *lane)
 	return sum;
 }
 
+/* Frames that this command itself has dropped. */
+static uint64_t dropped_here(const struct lane *lane)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < N_DROPS; i++)
+		sum += lane->drops[i];
+	return sum;
+}
+
 /* What the port knows of no queue: `*after` of it, of sent frames. */
 static void port_drops(struct packet_run *run, const struct packet_device *device, uint64_t *before,
 	uint64_t *after)
@@ -74,6 +83,7 @@ static void port_drops(struct packet_run *run, const struct packet_device *devic
 void packet_result_take(struct packet_run *run)
 {
 	uint64_t handed_out = 0, kept = 0, before = 0, after = 0;
+	uint64_t (*delivered)(const struct packet_run *run) = run->command->delivered;
 
 	for (int w = 0; w < run->n_workers; w++)
 		for (int i = 0; i < run->workers[w].n_lanes; i++) {
@@ -82,13 +92,14 @@ void packet_result_take(struct packet_run *run)
 			handed_out += lane->stats.rx_messages;
 			run->sent += lane->stats.tx_done;
 			before += dropped_before(lane);
-			kept += drops_total(&lane->named) - dropped_before(lane);
+			kept += delivered ? dropped_here(lane)
+					  : drops_total(&lane->named) - dropped_before(lane);
 			run->n_failed += lane->failed;
 			for (int d = 0; d < lane->named.n; d++)
 				drops_add(&run->drops, lane->named.of[d].name,
 					lane->named.of[d].count);
 		}
-	run->balanced = !run->command->forwards || handed_out == run->sent + kept;
+	run->balanced = handed_out == kept + (delivered ? delivered(run) : run->sent);
 	for (int i = 0; i < run->n_devices; i++)
 		port_drops(run, &run->devices[i], &before, &after);
 	run->received = handed_out + before;
@@ -139,7 +150,7 @@ static void live_sums(const struct packet_run *run, uint64_t *received, uint64_t
 {
 	*received = *sent = 0;
 	for (int w = 0; w < run->n_workers; w++)
-		for (int i = 0; i < run->workers[w].n_lanes; i++) {
+		for (int i = 0; i < run->workers[w].n_lanes && !run->workers[w].gone; i++) {
 			struct vbn_queue_stats stats;
 
 			vbn_queue_stats(run->workers[w].lanes[i].queue, &stats);
@@ -148,11 +159,9 @@ static void live_sums(const struct packet_run *run, uint64_t *received, uint64_t
 		}
 }
 
-/* Queues are gone only when the run is over, which the monitor's end comes before. */
-void live_print(struct packet_run *run, uint64_t now)
+static void live_line(struct packet_run *run, uint64_t now, double seconds)
 {
-	uint64_t since = run->live_ns ? run->live_ns : run->start_ns, received, sent;
-	double seconds = (double)(now - since) / 1e9;
+	uint64_t received, sent;
 	char in[32], out[32];
 
 	live_sums(run, &received, &sent);
@@ -161,9 +170,51 @@ void live_print(struct packet_run *run, uint64_t now)
 	say_live("%6.1f s  received %12llu  %10s/s  sent %12llu  %10s/s",
 		(double)(now - run->start_ns) / 1e9, (unsigned long long)received, in,
 		(unsigned long long)sent, out);
-	run->live_ns = now;
 	run->live_received = received;
 	run->live_sent = sent;
+}
+
+static void live_row(const struct packet_run *run, struct lane *lane, int worker, double seconds)
+{
+	struct vbn_queue_stats stats;
+	char in[32], out[32];
+
+	vbn_queue_stats(lane->queue, &stats);
+	human_number((double)(stats.rx_messages - lane->stats.rx_messages) / seconds, in);
+	human_number((double)(stats.tx_messages - lane->stats.tx_messages) / seconds, out);
+	fprintf(stderr, "\033[K%-6d %-16s %5d %14llu %10s/s %14llu %10s/s\n", worker,
+		run->devices[lane->device].info.name, lane->index,
+		(unsigned long long)stats.rx_messages, in, (unsigned long long)stats.tx_messages,
+		out);
+	lane->stats = stats; /* for the next one: the end's are taken when all is over */
+}
+
+/* Each queue's rates, over the last one on the terminal. */
+static void live_table(struct packet_run *run, double seconds)
+{
+	int rows = 1;
+
+	for (int w = 0; w < run->n_workers; w++)
+		rows += run->workers[w].n_lanes;
+	if (run->live_ns)
+		fprintf(stderr, "\033[%dA", rows);
+	fprintf(stderr, "\033[K%-6s %-16s %5s %14s %12s %14s %12s\n", "worker", "device", "queue",
+		"received", "", "sent", "");
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes && !run->workers[w].gone; i++)
+			live_row(run, &run->workers[w].lanes[i], w, seconds);
+}
+
+void live_print(struct packet_run *run, uint64_t now)
+{
+	uint64_t since = run->live_ns ? run->live_ns : run->start_ns;
+	double seconds = (double)(now - since) / 1e9;
+
+	if (run->command->live_table && isatty(STDERR_FILENO))
+		live_table(run, seconds);
+	else
+		live_line(run, now, seconds);
+	run->live_ns = now;
 }
 
 /* ---- the table ---- */
@@ -310,8 +361,7 @@ json_t *packet_result_json(const struct packet_run *run)
 	json_object_set_new(root, "cycles_per_packet", json_number(cycles_per_packet(run)));
 	json_object_set_new(root, "queues", queues_json(run));
 	json_object_set_new(root, "workers", workers_json(run));
-	json_object_set_new(root, "accounted",
-		run->command->forwards ? json_boolean(run->balanced) : json_null());
+	json_object_set_new(root, "accounted", json_boolean(run->balanced));
 	if (run->command->json)
 		run->command->json(run, root);
 	json_object_set_new(

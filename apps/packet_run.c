@@ -47,22 +47,26 @@ static bool is_done(const struct packet_run *run, uint64_t now)
 	return stop_signal() || (run->command->is_done && run->command->is_done(run));
 }
 
-static uint64_t sum_received(const struct packet_run *run)
+static uint64_t sum_messages(struct packet_run *run)
 {
 	struct vbn_worker_stats stats;
 	uint64_t sum = 0;
 
+	pthread_mutex_lock(&run->lock);
 	for (int i = 0; i < run->n_workers; i++) {
+		if (run->workers[i].gone)
+			continue;
 		vbn_worker_stats(run->workers[i].worker, &stats);
 		sum += stats.messages;
 	}
+	pthread_mutex_unlock(&run->lock);
 	return sum;
 }
 
 /* Nothing new is sent; what is on its way may come. */
 static void wind_down(struct packet_run *run)
 {
-	uint64_t began = now_ns(), last = began, now = began, before = sum_received(run);
+	uint64_t began = now_ns(), last = began, now = began, before = sum_messages(run);
 
 	run->stop_ns = began;
 	store_once(&run->winding_down, true);
@@ -72,7 +76,7 @@ static void wind_down(struct packet_run *run)
 
 		if (sleep_until(run, now + TICK / 4))
 			return;
-		seen = sum_received(run);
+		seen = sum_messages(run);
 		now = now_ns();
 		if (seen != before)
 			last = now;
@@ -119,7 +123,9 @@ static void *watch(void *arg)
 		now = now_ns();
 		if (now < live)
 			continue;
+		pthread_mutex_lock(&run->lock);
 		live_print(run, now);
+		pthread_mutex_unlock(&run->lock);
 		live = now + LIVE;
 	}
 	wind_down(run);
@@ -316,8 +322,14 @@ int packet_execute(struct packet_run *run)
 	if (status)
 		return status;
 	status = devices_open(run);
+	if (!status && run->command->prepare)
+		status = run->command->prepare(run);
 	if (!status)
 		status = run_on_devices(run);
+	if (run->command->free_workers)
+		run->command->free_workers(run);
+	if (run->command->unprepare)
+		run->command->unprepare(run);
 	capture_destroy(run->capture);
 	devices_close(run);
 	workers_free(run);

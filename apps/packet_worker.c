@@ -160,6 +160,10 @@ static void worker_exit(struct vbn_worker *vbn_worker, void *arg)
 	struct packet_worker *worker = arg;
 
 	vbn_worker_stats(vbn_worker, &worker->stop);
+	/* The monitor looks no more. */
+	pthread_mutex_lock(&worker->run->lock);
+	worker->gone = true;
+	pthread_mutex_unlock(&worker->run->lock);
 	for (int i = 0; i < worker->n_lanes; i++)
 		if (worker->lanes[i].queue)
 			note_lane(&worker->lanes[i]);
@@ -243,7 +247,6 @@ void lane_send_rest(struct lane *lane, struct vbn_buf **bufs, int n, int got)
 void lane_failed(struct packet_worker *worker, struct lane *lane)
 {
 	(void)worker;
-	if (!lane->failed)
-		vbn_stop();
 	lane->failed = true;
+	vbn_stop();
 }

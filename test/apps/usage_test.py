@@ -7,7 +7,7 @@ from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, CommandTest, main, run
 
 class Help(CommandTest):
     def test_help_teaches(self):
-        for subcommand in ("msgrate", "devices", "doctor", "fwd", "vhca"):
+        for subcommand in ("msgrate", "devices", "doctor", "fwd", "pktgen", "vhca"):
             answer = verbena(subcommand, "--help")
             self.status(answer, DONE)
             for part in ("usage: verbena " + subcommand, "options:", "examples:", "exit status:"):
@@ -21,7 +21,7 @@ class Help(CommandTest):
 
     def test_help_as_a_word(self):
         self.assertEqual(verbena("help").out, verbena("--help").out)
-        for subcommand in ("msgrate", "devices", "doctor", "fwd", "vhca"):
+        for subcommand in ("msgrate", "devices", "doctor", "fwd", "pktgen", "vhca"):
             self.assertEqual(verbena("help", subcommand).out, verbena(subcommand, "--help").out)
         for args, words in ((["help", "fly"], ['"fly"']), (["help", "msgrate", "x"], ['"x"', "help"]),
                             (["--version", "x"], ['"x"', "--version"]), (["--help", "x"], ['"x"', "--help"])):

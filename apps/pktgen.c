@@ -1,0 +1,413 @@
+/* pktgen.c - `verbena pktgen`: frames of UDP at a rate, of sizes, in flows, or a capture in its own time; what
+ * comes back is timed */
+#include "pktgen.h"
+
+#include <stdlib.h>
+
+#define VALUE(field) offsetof(struct pktgen_options, field)
+
+static const struct option options[] = {
+	PACKET_OPTIONS(struct pktgen_options),
+	{"duration", "T", VALUE_TIME, VALUE(packet.duration), SECOND / 1000, 365 * DAY, NULL,
+		"how long (10 s; with --count or --pcap-replay until all\nis sent)"},
+	{"count", "N", VALUE_COUNT, VALUE(count), 1, 1000000000000000, NULL,
+		"frames in all (as many as go)"},
+	{"rate", "N", VALUE_COUNT, VALUE(rate), 1, 1000000000000, NULL,
+		"frames per second in all, at most: what could not go in\ntime is not made up for (unlimited)"},
+	{"size", "BYTES", VALUE_RANGE, VALUE(size), 60, MAX_FRAME, NULL,
+		"of a frame, without FCS (64, or the least there is for\nIPv6: 80); A-B is any size between, by chance"},
+	{"flows", "N", VALUE_COUNT, VALUE(flows), 1, MAX_FLOWS, NULL,
+		"that frames take turns of (as many as the longest range\nhas); where no range is given by their source ports"},
+	{"dst-mac", "MAC", VALUE_TEXT, VALUE(dst_mac), 0, 0, NULL,
+		"to whom (02:00:00:00:00:00, of a second device :01)"},
+	{"src-mac", "MAC", VALUE_TEXT, VALUE(src_mac), 0, 0, NULL, "from whom (the device's)"},
+	{"dst-ip", "A[-B]", VALUE_TEXT, VALUE(dst_ip), 0, 0, NULL,
+		"address or range of them, v4 or v6 (198.19.0.1)"},
+	{"src-ip", "A[-B]", VALUE_TEXT, VALUE(src_ip), 0, 0, NULL, "the same (198.18.0.1)"},
+	{"dport", "N[-M]", VALUE_TEXT, VALUE(dport), 0, 0, NULL, "port or range of them (9)"},
+	{"sport", "N[-M]", VALUE_TEXT, VALUE(sport), 0, 0, NULL, "the same (1024)"},
+	{"ttl", "N", VALUE_COUNT, VALUE(ttl), 1, 255, NULL, "or hop limit (64)"},
+	{"vlan", "ID", VALUE_COUNT, VALUE(vlan), 1, 4094, NULL, "a tag in each frame (none)"},
+	{"pcap-replay", "FILE", VALUE_TEXT, VALUE(replay), 0, 0, NULL,
+		"send what is in this capture, with the time between\nframes that they have in it; with --rate at that rate"},
+	{"verify", NULL, VALUE_FLAG, VALUE(verify), 0, 0, NULL,
+		"every frame must come back: those that do not are lost"},
+};
+
+static const struct command command = {
+	.name = "pktgen",
+	.usage = "[options]",
+	.summary =
+		"Sends Ethernet frames as fast as they go, or at a rate: UDP of given sizes, flows, addresses and ports, or what\n"
+		"is in a capture. Each has a stamp of its time; what comes back, from verbena fwd macswap or any other that sends\n"
+		"it back, is counted, and its round trip is told in percentiles.",
+	.more = "Sizes take KiB, MiB, GiB; counts and rates k, M, G; times us, ms, s. With two devices each sends, and frames of\n"
+		"one may come back by the other.\n"
+		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
+		"\n"
+		"examples:\n"
+		"  verbena pktgen --device xdp:eth0 --dst-mac 02:00:00:00:00:09 --dst-ip 10.0.0.9\n"
+		"                           64-byte frames for 10 s\n"
+		"  verbena pktgen --device mlx5_0 --rate 1M --size 64-1500 --flows 1k --json -\n"
+		"                           a million a second, in a thousand flows\n"
+		"  verbena pktgen --device tap:a --dst-ip fd00::1-fd00::ff --dport 1000-1999 --count 100k\n"
+		"                           ranges of addresses and ports\n"
+		"  verbena pktgen --device tap:a --rate 10k --verify     and at the other end\n"
+		"  verbena fwd macswap --device tap:b\n"
+		"                           each must come back: the round trip's time\n"
+		"  verbena pktgen --device xdp:eth0 --pcap-replay trace.pcapng\n"
+		"                           a capture, in its own time\n"
+		"\n"
+		"JSON: tool version mode devices seconds received sent drops msg_rate cycles_per_packet queues workers accounted\n"
+		"returned lost percentiles capture effective stopped errors. msg_rate is of what was sent; `returned` and `stranger`\n"
+		"of the drops are what was received; percentiles are of the round trip, in ns.\n"
+		"\n"
+		"exit status: 0 done; 1 a queue failed, nothing was sent, or with --verify something did not come back; 2 usage;\n"
+		"3 cannot run here; 130 stopped by SIGINT or SIGTERM, with the results so far.\n",
+	.options = options,
+	.n_options = ARRAY_SIZE(options),
+};
+
+static struct pattern pattern;
+
+/* ---- a worker's part ---- */
+
+static int open_source(struct packet_worker *worker, struct pktgen_worker *own)
+{
+	struct vbn_queue_conf conf = {.transport = VBN_RAW,
+		.tx_depth = 64,
+		.rx_depth = 64,
+		.rx_pool = worker->pool,
+		.rx_group = pattern.source_group};
+	int err = vbn_queue_create(worker->worker, pattern.source, &conf, &own->source);
+
+	return err ? err : vbn_queue_connect(own->source, NULL);
+}
+
+/* A replay is of one queue, so that its order is the file's. */
+static void set_up_generator(const struct packet_worker *worker, struct generator *gen, int i)
+{
+	const struct packet_run *run = worker->run;
+	const struct pktgen_options *conf = run->own;
+	const int n = conf->replay ? 1 : run->n_workers * worker->n_lanes;
+	const int place = worker->index * worker->n_lanes + i;
+
+	gen->lane = &worker->lanes[i];
+	gen->sends = !conf->replay || !place;
+	gen->per_ns = (double)conf->rate / 1e9 / n;
+	gen->limit = UINT64_MAX;
+	if (conf->count)
+		gen->limit = (uint64_t)conf->count / (uint64_t)n +
+			((uint64_t)place < (uint64_t)conf->count % (uint64_t)n);
+	gen->flow = pattern.n_flows ? (uint32_t)place % pattern.n_flows : 0;
+	gen->random = (uint32_t)place + 1;
+	gen->pace_from_ns = now_ns();
+	if (conf->dst_mac)
+		mac_parse(conf->dst_mac, gen->lane->peer);
+	if (conf->src_mac)
+		mac_parse(conf->src_mac, gen->lane->mac);
+}
+
+static int setup(struct packet_worker *worker)
+{
+	struct pktgen_worker *own = calloc(1, sizeof(*own));
+
+	if (!own)
+		return -ENOMEM;
+	worker->own = own;
+	own->pattern = &pattern;
+	own->conf = worker->run->own;
+	own->generators = calloc((size_t)worker->n_lanes, sizeof(*own->generators));
+	if (!own->generators)
+		return -ENOMEM;
+	for (int i = 0; i < worker->n_lanes; i++)
+		set_up_generator(worker, &own->generators[i], i);
+	return pattern.source && !worker->index ? open_source(worker, own) : 0;
+}
+
+/* What it counted stays until the result has been printed. */
+static void teardown(struct packet_worker *worker)
+{
+	struct pktgen_worker *own = worker->own;
+
+	if (!own)
+		return;
+	vbn_buf_free(own->held + own->first_held, own->n_held);
+	own->n_held = 0;
+	vbn_queue_destroy(own->source);
+	own->source = NULL;
+}
+
+static void free_workers(struct packet_run *run)
+{
+	for (int i = 0; i < run->n_workers; i++) {
+		struct pktgen_worker *own = run->workers[i].own;
+
+		if (own)
+			free(own->generators);
+		free(own);
+	}
+}
+
+static vbn_poll_fn *loop(const struct packet_run *run)
+{
+	const struct pktgen_options *conf = run->own;
+
+	return conf->replay ? pktgen_replay_loop : pktgen_loop;
+}
+
+/* ---- the monitor's questions ---- */
+
+static uint64_t sum_sent(const struct packet_run *run)
+{
+	uint64_t sum = 0;
+
+	for (int w = 0; w < run->n_workers; w++) {
+		const struct pktgen_worker *own = run->workers[w].own;
+
+		for (int i = 0; i < run->workers[w].n_lanes && own; i++)
+			sum += load_once(&own->generators[i].sent);
+	}
+	return sum;
+}
+
+static uint64_t sum_returned(const struct packet_run *run)
+{
+	uint64_t sum = 0;
+
+	for (int w = 0; w < run->n_workers; w++) {
+		const struct pktgen_worker *own = run->workers[w].own;
+
+		sum += own ? load_once(&own->returned) : 0;
+	}
+	return sum;
+}
+
+static bool is_done(const struct packet_run *run)
+{
+	const struct pktgen_options *conf = run->own;
+	const struct pktgen_worker *first = run->workers[0].own;
+
+	return (conf->count && sum_sent(run) == (uint64_t)conf->count) ||
+		(conf->replay && load_once(&first->ended));
+}
+
+static bool has_come(const struct packet_run *run)
+{
+	return sum_returned(run) >= sum_sent(run);
+}
+
+/* ---- what it comes to ---- */
+
+static const struct {
+	const char *name;
+	double percent;
+} points[] = {{"min", 0}, {"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99},
+	{"p99.999", 99.999}, {"max", 100}};
+
+static const struct histogram *times(const struct packet_run *run)
+{
+	static struct histogram sum;
+
+	sum = (struct histogram){0};
+	for (int w = 0; w < run->n_workers; w++) {
+		const struct pktgen_worker *own = run->workers[w].own;
+
+		if (own)
+			histogram_add(&sum, &own->times);
+	}
+	return &sum;
+}
+
+static uint64_t point(const struct histogram *sum, size_t i)
+{
+	return !i ? sum->min : histogram_percentile(sum, points[i].percent);
+}
+
+static uint64_t lost(const struct packet_run *run)
+{
+	uint64_t returned = sum_returned(run);
+
+	return run->sent > returned ? run->sent - returned : 0;
+}
+
+static bool looks_for_returns(const struct packet_run *run)
+{
+	const struct pktgen_options *conf = run->own;
+
+	return conf->verify || sum_returned(run);
+}
+
+static void add_json(const struct packet_run *run, json_t *root)
+{
+	const struct histogram *sum = times(run);
+	json_t *percentiles = sum->n ? json_object() : json_null();
+
+	for (size_t i = 0; i < ARRAY_SIZE(points) && sum->n; i++)
+		json_object_set_new(
+			percentiles, points[i].name, json_integer((json_int_t)point(sum, i)));
+	json_object_set_new(root, "returned", json_integer((json_int_t)sum_returned(run)));
+	json_object_set_new(root, "lost",
+		looks_for_returns(run) ? json_integer((json_int_t)lost(run)) : json_null());
+	json_object_set_new(root, "percentiles", percentiles);
+}
+
+static void print(const struct packet_run *run)
+{
+	const struct histogram *sum = times(run);
+
+	if (looks_for_returns(run))
+		printf("returned %llu, lost %llu\n", (unsigned long long)sum_returned(run),
+			(unsigned long long)lost(run));
+	if (!sum->n)
+		return;
+	printf("round trip, us:");
+	for (size_t i = 0; i < ARRAY_SIZE(points); i++)
+		printf("  %s %.1f", points[i].name, (double)point(sum, i) / 1e3);
+	putchar('\n');
+}
+
+static int verdict(const struct packet_run *run)
+{
+	const struct pktgen_options *conf = run->own;
+
+	if (!run->sent) {
+		say("no frame was sent: the device took none while the run lasted; see that its link is up");
+		return STATUS_LOST;
+	}
+	if (conf->verify && lost(run)) {
+		say("%llu of %llu frames did not come back", (unsigned long long)lost(run),
+			(unsigned long long)run->sent);
+		return STATUS_LOST;
+	}
+	return STATUS_DONE;
+}
+
+/* ---- the command ---- */
+
+static int check_macs(const struct pktgen_options *conf)
+{
+	const struct {
+		const char *name, *text;
+	} macs[] = {{"dst-mac", conf->dst_mac}, {"src-mac", conf->src_mac}};
+	uint8_t mac[6];
+
+	for (size_t i = 0; i < ARRAY_SIZE(macs); i++)
+		if (macs[i].text && !mac_parse(macs[i].text, mac))
+			return usage_error(
+				"option --%s cannot be \"%.80s\": it is no MAC; give one as 02:00:00:00:00:01",
+				macs[i].name, macs[i].text);
+	return 0;
+}
+
+static int check_replay(const struct pktgen_options *conf, uint64_t given)
+{
+	static const char *const made[] = {"size", "flows", "dst-mac", "src-mac", "dst-ip",
+		"src-ip", "dport", "sport", "ttl", "vlan", "count"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(made) && conf->replay; i++)
+		if (option_given(&command, given, made[i]))
+			return usage_error(
+				"options --pcap-replay and --%s contradict each other: frames are sent as the file has them; leave --%s out",
+				made[i], made[i]);
+	return 0;
+}
+
+static int check_size(struct pktgen_options *conf, uint64_t given)
+{
+	if (!option_given(&command, given, "size"))
+		conf->size = conf->last_size = pattern.least > 64 ? pattern.least : 64;
+	if (conf->size >= pattern.least)
+		return 0;
+	return usage_error(
+		"option --size cannot be %lld: headers and stamp of a frame take %u bytes; give at least that",
+		(long long)conf->size, pattern.least);
+}
+
+static int open_replay(const struct pktgen_options *conf)
+{
+	char name[1100], what[1200];
+	struct vbn_rx_rule everything = {.kind = VBN_RULE_EVERYTHING};
+	uint32_t id;
+	int err;
+
+	snprintf(name, sizeof(name), "pcap:%.1024s", conf->replay);
+	err = vbn_port_open(name, NULL, &pattern.source);
+	if (!err)
+		err = vbn_rx_group_create(pattern.source, NULL, &pattern.source_group);
+	if (!err)
+		err = vbn_rx_rule_add(pattern.source_group, &everything, &id);
+	snprintf(what, sizeof(what), "%.1024s cannot be replayed", conf->replay);
+	return err ? library_failed(err, what) : 0;
+}
+
+/* Once the library is there. */
+static int prepare(struct packet_run *run)
+{
+	const struct pktgen_options *conf = run->own;
+	uint32_t most = 0;
+
+	if (conf->replay)
+		return open_replay(conf);
+	for (int i = 0; i < run->n_devices; i++)
+		if (!most || run->devices[i].info.frame_mtu < most)
+			most = run->devices[i].info.frame_mtu;
+	most += pattern.ip_at;
+	if (conf->last_size > most)
+		return usage_error(
+			"option --size cannot be %lld: the device sends frames of at most %u bytes; give no more, or raise its MTU",
+			(long long)conf->last_size, most);
+	return 0;
+}
+
+static void unprepare(struct packet_run *run)
+{
+	(void)run;
+	vbn_rx_group_destroy(pattern.source_group);
+	vbn_port_close(pattern.source);
+}
+
+int cmd_pktgen(int argc, char **argv)
+{
+	static const struct packet_command pktgen = {
+		.name = "pktgen",
+		.prepare = prepare,
+		.unprepare = unprepare,
+		.setup = setup,
+		.teardown = teardown,
+		.free_workers = free_workers,
+		.loop = loop,
+		.is_done = is_done,
+		.has_come = has_come,
+		.delivered = sum_returned,
+		.json = add_json,
+		.print = print,
+		.verdict = verdict,
+		.live_table = true,
+	};
+	static struct packet_run run = {.command = &pktgen};
+	static struct pktgen_options conf;
+	uint64_t given;
+	int status;
+
+	stop_signals_take();
+	status = options_parse(&command, argc, argv, &conf, &given, NULL);
+	if (status != OPTIONS_OK)
+		return status;
+	conf.ttl = conf.ttl ? conf.ttl : 64;
+	if (!conf.packet.duration && !conf.count && !conf.replay)
+		conf.packet.duration = 10 * SECOND;
+	status = check_macs(&conf);
+	if (!status)
+		status = check_replay(&conf, given);
+	if (!status)
+		status = pattern_make(&pattern, &run, &conf);
+	if (!status)
+		status = check_size(&conf, given);
+	run.conf = conf.packet;
+	run.own = &conf;
+	if (!status)
+		status = packet_execute(&run);
+	pattern_free(&pattern);
+	return status;
+}
