@@ -128,7 +128,7 @@ static void unbuild(struct vbn_rx_group *group)
 {
 	if (group->port->driver->group_unbuild)
 		group->port->driver->group_unbuild(group);
-	group->built = false;
+	store_once(&group->built, false);
 }
 
 static int build(struct vbn_rx_group *group)
@@ -138,7 +138,7 @@ static int build(struct vbn_rx_group *group)
 
 	if (ret)
 		return ret;
-	group->built = true;
+	store_once(&group->built, true);
 	ret = vbn__rx_rules_apply(group);
 	if (ret)
 		unbuild(group);
@@ -220,21 +220,40 @@ VBN_API bool vbn_rx_group_is_built(const struct vbn_rx_group *group)
 	return load_once(&group->built);
 }
 
-VBN_API int vbn_rx_group_modes(const struct vbn_rx_group *group, struct vbn_mode *modes, int n)
+static void report(const struct vbn_rx_group *group, struct mode_report *to)
 {
-	struct mode_report report = {.modes = modes, .max = n};
 	const struct driver *driver = group->port->driver;
 
-	vbn__mode_add(&report, "rss", vbn__mode_number(group->conf.n_queues, " queues"),
+	vbn__mode_add(to, "rss", vbn__mode_number(group->conf.n_queues, "queues"),
 		group->built ? "built" : "not built", "%u of %u queues are connected",
 		group->n_connected, group->conf.n_queues);
 	if (driver->group_modes) {
-		driver->group_modes(group, &report);
-	} else {
-		vbn__mode_add(&report, "hash", "auto", "the interface's",
-			"it spreads packets as it has been told by other means");
-		vbn__mode_add(&report, "symmetric", vbn__mode_switch(group->conf.symmetric),
-			"the interface's", "as the hash");
+		driver->group_modes(group, to);
+		return;
 	}
-	return report.n;
+	vbn__mode_add(to, "hash", "auto", "the interface's",
+		"it spreads packets as it has been told by other means");
+	vbn__mode_add(to, "symmetric", vbn__mode_switch(group->conf.symmetric), "the interface's",
+		"as the hash");
+}
+
+struct modes_call {
+	const struct vbn_rx_group *group;
+	struct mode_report report;
+};
+
+static int modes_call(void *arg)
+{
+	struct modes_call *call = arg;
+
+	report(call->group, &call->report);
+	return 0;
+}
+
+VBN_API int vbn_rx_group_modes(const struct vbn_rx_group *group, struct vbn_mode *modes, int n)
+{
+	struct modes_call call = {.group = group, .report = {.modes = modes, .max = n}};
+	const int ret = vbn__control_call(-1, modes_call, &call);
+
+	return ret ? ret : call.report.n;
 }

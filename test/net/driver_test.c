@@ -308,6 +308,40 @@ static int close_one(void **arg)
 	return 0;
 }
 
+/* What a device has not is refused with a sentence where it is insisted on. */
+static void test_insisted(void **arg)
+{
+	struct vbn_queue_conf conf = {.transport = VBN_RAW, .zero_copy = VBN_ON};
+	struct vbn_pool *small;
+	struct vbn_queue *queue;
+
+	(void)arg;
+	station_channels(2);
+	station_open(&station, 1, NULL);
+	station_channels(0);
+	conf.tx_pool = station.pool;
+	unit_catch_log();
+	assert_int_equal(vbn_queue_create(station.worker, station.port, &conf, &queue), -ENOTSUP);
+	assert_logged(station_is_tap() ? "have no zero_copy" : "has no zero-copy for this pool");
+	conf.zero_copy = VBN_AUTO;
+	conf.striding = VBN_ON;
+	assert_int_equal(vbn_queue_create(station.worker, station.port, &conf, &queue), -ENOTSUP);
+	assert_logged("no ConnectX and has no striding");
+	conf.striding = VBN_AUTO;
+	assert_int_equal(
+		vbn_pool_create(&(struct vbn_pool_conf){.n_bufs = 512, .data_size = 1024}, &small),
+		0);
+	conf.tx_pool = small;
+	if (!station_is_tap()) {
+		assert_int_equal(
+			vbn_queue_create(station.worker, station.port, &conf, &queue), -EINVAL);
+		assert_logged("make its data_size 1984 or more");
+	}
+	vbn__log_set(LOG_WARNING, NULL, NULL);
+	vbn_pool_destroy(small);
+	station_close(&station);
+}
+
 /* Flows are spread; each stays where it is. Where the program runs behind a veth, that gives it all by one
  * queue. */
 static void test_two_queues(void **arg)
@@ -417,6 +451,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest others[] = {
 		cmocka_unit_test(test_two_queues),
 		cmocka_unit_test(test_transmit_only),
+		cmocka_unit_test(test_insisted),
 		cmocka_unit_test(test_again),
 	};
 	int ret = station_network(1500);

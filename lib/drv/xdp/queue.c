@@ -166,7 +166,7 @@ void vbn__xdp_queue_modes(const struct vbn_queue *queue, struct mode_report *rep
 		xq->zero_copy ? "the interface reads and writes the pool" : xq->zero_copy_why);
 	vbn__mode_add(
 		report, "need_wakeup", "on", "on", "the kernel is called where it asks for it");
-	vbn__mode_add(report, "umem", "auto", vbn__mode_number(xq->chunk, " B unaligned chunks"),
+	vbn__mode_add(report, "umem", "auto", vbn__mode_number(xq->chunk, "B unaligned chunks"),
 		"the zone of pool \"%s\"; %s", conf->rx_pool->name,
 		xq->ids[1] == conf->tx_pool->id
 			? "sends of its pools are not copied here"
