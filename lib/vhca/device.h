@@ -14,17 +14,22 @@
 #include "vhca/trap.h"
 #include "vhca/wire.h"
 
-#define VHCA_MAX_MESSAGE   (1u << 30) /* max_msg_sz of the port */
-#define VHCA_MAX_QUEUE     32768u     /* WQEs or WQEBBs of one ring */
-#define VHCA_MAX_RD_ATOMIC 16u
-#define VHCA_SEGMENT       16u /* bytes: every part of a WQE is a multiple of it */
-#define VHCA_MAX_WQE       (63u * VHCA_SEGMENT)
-#define VHCA_ATOMIC        8u  /* bytes */
-#define VHCA_GRH           40u /* bytes in front of a received datagram */
+#define VHCA_MAX_MESSAGE         (1u << 30) /* max_msg_sz of the port */
+#define VHCA_MAX_QUEUE           32768u     /* WQEs or WQEBBs of one ring */
+#define VHCA_MAX_RD_ATOMIC       16u
+#define VHCA_SEGMENT             16u /* bytes: every part of a WQE is a multiple of it */
+#define VHCA_MAX_WQE             (63u * VHCA_SEGMENT)
+#define VHCA_ATOMIC              8u  /* bytes */
+#define VHCA_GRH                 40u /* bytes in front of a received datagram */
+
+/* Of raw WQEs, as mlx5dv.h does not name them: the enhanced kind of several frames, and a tag in the
+ * place of inlined headers. */
+#define VHCA_OPCODE_MULTI_PACKET 0x29
+#define VHCA_ETH_INSERT          0x8000
 
 /* Of a control segment's fm_ce_se: wait for reads and atomics ahead. The three values are the kinds
  * that mlx5dv.h names. */
-#define VHCA_FENCE_BITS    (MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE)
+#define VHCA_FENCE_BITS          (MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE)
 
 static_assert(sizeof(struct mlx5_wqe_ctrl_seg) == VHCA_SEGMENT, "a control segment is one unit");
 static_assert(sizeof(struct mlx5_wqe_data_seg) == VHCA_SEGMENT, "a data segment is one unit");

@@ -12,12 +12,10 @@
 #include <rdma/mlx5-abi.h>
 
 enum {
-	OPCODE_MULTI_PACKET = 0x29, /* the enhanced kind */
-	ETH_SEGMENTS = 1,           /* as much of the Ethernet segment as every WQE has */
-	ETH_INLINE_AT = 14,         /* bytes into it, where inlined headers begin */
-	ETH_INLINED = 2,            /* bytes of them within it */
+	ETH_SEGMENTS = 1,   /* as much of the Ethernet segment as every WQE has */
+	ETH_INLINE_AT = 14, /* bytes into it, where inlined headers begin */
+	ETH_INLINED = 2,    /* bytes of them within it */
 	ETH_MAX_INLINE = 0x3ff,
-	ETH_INSERT = 0x8000, /* in place of their size: a tag */
 	ETH_INSERT_SERVICE = 1,
 	ETH_NO_SUCH_FLAGS = 0xff ^ (MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM),
 	MAC_HEADER = 14,
@@ -94,7 +92,7 @@ static uint8_t eth_insert(
 
 	if (unlikely(wants_l2(qp)))
 		return operation_error(VHCA_RULE_ETH_INLINE, qp, "inline_hdr_sz", type, MAC_HEADER);
-	if (unlikely(type & ~(ETH_INSERT | ETH_INSERT_SERVICE)) &&
+	if (unlikely(type & ~(VHCA_ETH_INSERT | ETH_INSERT_SERVICE)) &&
 		eth_undefined(qp, VHCA_RULE_ETH_RESERVED, "inline_hdr_sz", type))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	offload->tag_type = type & ETH_INSERT_SERVICE ? VHCA_TYPE_SERVICE_VLAN : VHCA_TYPE_VLAN;
@@ -107,7 +105,7 @@ static force_inline uint8_t decode_eth(
 	struct vhca_qp *qp, struct wqe *wqe, struct vhca_raw_offload *offload)
 {
 	const struct mlx5_wqe_eth_seg *eth = (const void *)(wqe->bytes + wqe->next * VHCA_SEGMENT);
-	bool insert = eth->inline_hdr_sz & be16(ETH_INSERT);
+	bool insert = eth->inline_hdr_sz & be16(VHCA_ETH_INSERT);
 	uint8_t syndrome = 0;
 
 	if (unlikely(wqe->next + ETH_SEGMENTS > wqe->n_segments))
@@ -124,7 +122,7 @@ static force_inline uint8_t decode_eth(
 		return syndrome;
 	if (insert)
 		return eth_insert(qp, eth, offload);
-	if (unlikely(wqe->message.opcode == OPCODE_MULTI_PACKET)) {
+	if (unlikely(wqe->message.opcode == VHCA_OPCODE_MULTI_PACKET)) {
 		if (likely(!eth->inline_hdr_sz))
 			return 0;
 		return operation_error(VHCA_RULE_MPW_HEADER, qp, "inline_hdr_sz",
@@ -136,7 +134,7 @@ static force_inline uint8_t decode_eth(
 static bool raw_opcode_known(const struct vhca_qp *qp, uint8_t opcode)
 {
 	return opcode == MLX5_OPCODE_SEND ||
-		(opcode == OPCODE_MULTI_PACKET &&
+		(opcode == VHCA_OPCODE_MULTI_PACKET &&
 			qp->object.context->device->facts->enhanced_multi_packet);
 }
 

@@ -218,6 +218,7 @@ static const char *opcode_name(uint8_t opcode)
 	case MLX5_OPCODE_FMR: return "FMR";
 	case MLX5_OPCODE_LOCAL_INVAL: return "LOCAL_INVAL";
 	case MLX5_OPCODE_UMR: return "UMR";
+	case VHCA_OPCODE_MULTI_PACKET: return "MULTI_PACKET";
 	default: return NULL;
 	}
 }
@@ -255,6 +256,26 @@ static uint32_t add_datagram(struct line *line, const uint8_t *wqe, uint32_t at,
 	add(line, "; to qp 0x%x qkey 0x%x", from_be32(seg->av.dqp_dct) & 0xffffff,
 		from_be32(seg->av.key.qkey.qkey));
 	return at + units;
+}
+
+/* What its headers inline, or the tag that it inserts, and for which checksums it asks. */
+static uint32_t add_ethernet(struct line *line, const uint8_t *wqe, uint32_t at, uint32_t n)
+{
+	const struct mlx5_wqe_eth_seg *seg = (const void *)(wqe + at * VHCA_SEGMENT);
+	uint16_t size;
+
+	if (at == n)
+		return n;
+	size = from_be16(seg->inline_hdr_sz);
+	if (seg->cs_flags)
+		add(line, "; checksums 0x%02x", seg->cs_flags);
+	if (size & VHCA_ETH_INSERT)
+		add(line, "; tag 0x%02x%02x", seg->inline_hdr_start[0], seg->inline_hdr_start[1]);
+	else if (size)
+		add(line, "; headers %u", size);
+	if (size & VHCA_ETH_INSERT || size <= 2)
+		return at + 1;
+	return min(n, at + 1 + (size - 2u + VHCA_SEGMENT - 1) / VHCA_SEGMENT);
 }
 
 static uint32_t add_remote(struct line *line, const uint8_t *wqe, uint32_t at, uint32_t n)
@@ -304,6 +325,8 @@ static void add_segments(
 
 	if (qp->type == IBV_QPT_UD && opcode != MLX5_OPCODE_NOP)
 		at = add_datagram(line, wqe, at, n);
+	if (qp->type == IBV_QPT_RAW_PACKET && opcode != MLX5_OPCODE_NOP)
+		at = add_ethernet(line, wqe, at, n);
 	switch (opcode) {
 	case MLX5_OPCODE_RDMA_WRITE:
 	case MLX5_OPCODE_RDMA_WRITE_IMM:
@@ -314,7 +337,8 @@ static void add_segments(
 		at = add_atomic(line, wqe, at, n);
 		break;
 	case MLX5_OPCODE_SEND:
-	case MLX5_OPCODE_SEND_IMM: break;
+	case MLX5_OPCODE_SEND_IMM:
+	case VHCA_OPCODE_MULTI_PACKET: break;
 	default: return;
 	}
 	add_data(line, wqe, at, n);
