@@ -172,7 +172,7 @@ static inline uint64_t field_get(const uint8_t *bytes, uint32_t size, uint32_t f
 	if ((first + width + 7) / 8 > size)
 		return 0;
 	for (uint32_t bit = first; bit < first + width; bit++)
-		value = value << 1 | (bytes[bit / 8] >> (7 - bit % 8) & 1u);
+		value = value << 1 | ((uint32_t)bytes[bit / 8] >> (7 - bit % 8) & 1u);
 	return value;
 }
 
