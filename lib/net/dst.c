@@ -64,11 +64,11 @@ static void look_route(struct net_seat *seat, struct dst *dst)
 
 struct dst *vbn__dst_miss(struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope)
 {
-	uint64_t hash = (ip_low(ip) ^ ip_high(ip) ^ scope) * 0x9e3779b97f4a7c15ull;
-	struct dst *dst = &seat->dsts[hash >> 56];
+	uint64_t key4 = ip_is4(ip) ? dst_key4(load4(ip->bytes + 12), scope) : 0;
+	struct dst *dst = key4 ? dst_place4(seat, key4) : dst_place6(seat, ip, scope);
 	uint64_t generation = load_acquire(&seat->net->generation);
 
-	*dst = (struct dst){.ip = *ip, .scope = scope, .generation = generation};
+	*dst = (struct dst){.ip = *ip, .key4 = key4, .scope = scope, .generation = generation};
 	if (ip_is_multicast(ip)) {
 		on_link(seat, dst);
 		dst->fixed = group_word(ip);
@@ -87,6 +87,13 @@ struct dst *vbn__dst_miss(struct net_seat *seat, const struct vbn_ip *ip, uint32
 	if (dst->kind == DST_UNICAST)
 		dst->neighbour = vbn__neighbour_find(seat->net, &dst->next_hop, dst->iface->index);
 	return dst;
+}
+
+struct dst *vbn__dst_miss4(struct net_seat *seat, uint32_t address, uint32_t scope)
+{
+	struct vbn_ip ip = ip_from4((const uint8_t *)&address);
+
+	return vbn__dst_miss(seat, &ip, scope);
 }
 
 static uint32_t waiting_for(

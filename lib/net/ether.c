@@ -109,7 +109,7 @@ struct vbn_buf *vbn__net_buf(struct net_seat *seat, const struct net_if *iface)
 	return buf;
 }
 
-cold static struct vbn_buf *push_segment(
+cold struct vbn_buf *vbn__push_segment(
 	struct net_seat *seat, const struct net_if *iface, struct vbn_buf *buf, uint32_t n)
 {
 	struct vbn_buf *head = vbn__net_buf(seat, iface);
@@ -123,16 +123,6 @@ cold static struct vbn_buf *push_segment(
 	head->len = n;
 	vbn_buf_append(head, buf);
 	return head;
-}
-
-fast_path struct vbn_buf *vbn__push(
-	struct net_seat *seat, const struct net_if *iface, struct vbn_buf *buf, uint32_t n)
-{
-	if (unlikely(vbn_buf_headroom(buf) < n))
-		return push_segment(seat, iface, buf, n);
-	buf->data -= n;
-	buf->len += n;
-	return buf;
 }
 
 fast_path void vbn__end_flush(struct vbn_net_end *end)
@@ -174,7 +164,7 @@ fast_path void vbn__ether_output(struct net_seat *seat, struct vbn_buf *buf,
 			return;
 		}
 	}
-	buf = vbn__push(seat, iface, buf, n);
+	buf = push(seat, iface, buf, n);
 	if (unlikely(!buf))
 		return;
 	at = buf->data;

@@ -117,7 +117,7 @@ static void input_fragment(
 static force_inline bool is_local(const struct rx *rx, const struct dst *dst)
 {
 	if (likely(dst->kind == DST_LOCAL))
-		return vbn__glance_byte(&dst->address->state) == ADDRESS_VALID &&
+		return load_once(&dst->address->state) == ADDRESS_VALID &&
 			(dst->iface == rx->iface || rx->seat->net->forward) && !rx->group;
 	if (dst->kind == DST_BROADCAST)
 		return dst->iface == rx->iface && rx->group;
@@ -127,6 +127,15 @@ static force_inline bool is_local(const struct rx *rx, const struct dst *dst)
 static force_inline uint32_t scope_of(const struct rx *rx, const uint8_t to[4])
 {
 	return to[0] >= 224 || (to[0] == 169 && to[1] == 254) ? rx->iface->index + 1 : 0;
+}
+
+static force_inline bool header_sum_is_good(const struct wire_ip4 *ip, uint32_t header)
+{
+	uint64_t sum = csum_ip4_header(ip);
+
+	if (unlikely(header > IP4_BYTES))
+		sum = sum_add(sum, (const uint8_t *)ip + IP4_BYTES, header - IP4_BYTES);
+	return sum_is_good(sum);
 }
 
 fast_path void vbn__ip4_input(struct rx *rx, struct vbn_buf *buf)
@@ -153,7 +162,7 @@ fast_path void vbn__ip4_input(struct rx *rx, struct vbn_buf *buf)
 	}
 	buf->len = length; /* behind it is padding */
 	if (unlikely(flags & VBN_PACKET_IP_BAD ||
-		    (!(flags & VBN_PACKET_IP_GOOD) && !sum_is_good(sum_add(0, ip, header))))) {
+		    (!(flags & VBN_PACKET_IP_GOOD) && !header_sum_is_good(ip, header)))) {
 		seat_drop(seat, buf, drop_ip_sum);
 		return;
 	}
@@ -163,10 +172,7 @@ fast_path void vbn__ip4_input(struct rx *rx, struct vbn_buf *buf)
 	}
 	if (unlikely(header > IP4_BYTES) && options_refuse(rx, buf, header))
 		return;
-	rx->from = ip_from4(ip->from);
-	rx->to = ip_from4(ip->to);
-	rx->ttl = ip->ttl;
-	rx->local = dst = dst_find(seat, &rx->to, scope_of(rx, ip->to));
+	dst = dst_find4(seat, load4(ip->to), scope_of(rx, ip->to));
 	if (!is_local(rx, dst)) {
 		if (seat->net->forward && dst->kind <= DST_UNICAST)
 			forward(rx, buf, dst);
@@ -176,6 +182,10 @@ fast_path void vbn__ip4_input(struct rx *rx, struct vbn_buf *buf)
 			seat_drop(seat, buf, drop_not_local);
 		return;
 	}
+	rx->local = dst;
+	rx->from = ip_from4(ip->from);
+	rx->to = ip_from4(ip->to);
+	rx->ttl = ip->ttl;
 	vbn_buf_packet(buf)->l3_len = (uint8_t)header;
 	if (unlikely(ip->fragment & be16(IP4_MF | IP4_OFFSET))) {
 		input_fragment(rx, buf, ip, header);

@@ -211,7 +211,7 @@ static force_inline void forward(struct rx *rx, struct vbn_buf *buf, struct dst 
 static force_inline bool is_local(const struct rx *rx, const struct dst *dst)
 {
 	if (likely(dst->kind == DST_LOCAL))
-		return vbn__glance_byte(&dst->address->state) == ADDRESS_VALID &&
+		return load_once(&dst->address->state) == ADDRESS_VALID &&
 			(dst->iface == rx->iface || rx->seat->net->forward) && !rx->group;
 	return dst->kind == DST_GROUP && rx->group;
 }

@@ -239,7 +239,7 @@ fast_path void vbn__ip_send(struct net_seat *seat, const struct ip_out *out, str
 		if (!buf)
 			return;
 	}
-	buf = vbn__push(seat, iface, buf, header);
+	buf = push(seat, iface, buf, header);
 	if (unlikely(!buf)) {
 		seat_count(seat, tx_packets);
 		return;

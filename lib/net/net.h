@@ -344,6 +344,7 @@ static force_inline const struct net_if *net_interface(const struct vbn_net *net
 /* Where packets to an address go, as this worker has looked it up. */
 struct dst {
 	struct vbn_ip ip;
+	uint64_t key4; /* 0: of IPv6 */
 	uint64_t generation;
 	uint64_t fixed; /* of a group or broadcast: the word, which is not a neighbour's */
 	const struct net_if *iface;
@@ -467,22 +468,79 @@ void vbn__end_flush(struct vbn_net_end *end);
 /* dst.c */
 struct dst *vbn__dst_miss(struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope);
 
-static force_inline struct dst *dst_find(
+/* The place of an address, and for IPv4 the whole of what it is looked up by: never 0. */
+static force_inline uint64_t dst_key4(uint32_t address, uint32_t scope)
+{
+	return (uint64_t)address << 32 | 1u << 31 | scope;
+}
+
+static force_inline struct dst *dst_place4(struct net_seat *seat, uint64_t key4)
+{
+	static_assert(SEAT_DSTS == 256, "8 bits of the hash");
+	return &seat->dsts[key4 * 0x9e3779b97f4a7c15ull >> 56];
+}
+
+static force_inline struct dst *dst_place6(
 	struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope)
 {
-	uint64_t hash = (ip_low(ip) ^ ip_high(ip) ^ scope) * 0x9e3779b97f4a7c15ull;
-	struct dst *dst = &seat->dsts[hash >> 56];
+	return &seat->dsts[(ip_low(ip) ^ ip_high(ip) ^ scope) * 0x9e3779b97f4a7c15ull >> 56];
+}
 
-	static_assert(SEAT_DSTS == 256, "8 bits of the hash");
+struct dst *vbn__dst_miss4(struct net_seat *seat, uint32_t address, uint32_t scope);
+
+/* The address is in network order. */
+static force_inline struct dst *dst_find4(struct net_seat *seat, uint32_t address, uint32_t scope)
+{
+	uint64_t key4 = dst_key4(address, scope);
+	struct dst *dst = dst_place4(seat, key4);
+
+	if (likely(dst->key4 == key4 && dst->generation == load_once(&seat->net->generation)))
+		return dst;
+	return vbn__dst_miss4(seat, address, scope);
+}
+
+static force_inline struct dst *dst_find6(
+	struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope)
+{
+	struct dst *dst = dst_place6(seat, ip, scope);
+
 	if (likely(ip_equal(&dst->ip, ip) && dst->scope == scope &&
 		    dst->generation == load_once(&seat->net->generation)))
 		return dst;
 	return vbn__dst_miss(seat, ip, scope);
 }
 
+static force_inline struct dst *dst_find(
+	struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope)
+{
+	return ip_is4(ip) ? dst_find4(seat, load4(ip->bytes + 12), scope)
+			  : dst_find6(seat, ip, scope);
+}
+
 /* Sends an IP packet (buf->data is its header, it fits the MTU) to where dst says. */
 void vbn__dst_slow(struct net_seat *seat, struct dst *dst, struct vbn_buf *buf, bool ours);
 void vbn__dst_sent(struct net_seat *seat);
+
+/* The same where there is nothing odd about it: without a call. */
+static force_inline void ether_stage(struct net_seat *seat, struct vbn_buf *buf,
+	const struct net_if *iface, uint64_t word, uint16_t type)
+{
+	struct vbn_net_end *end = seat->ends[iface->link];
+	uint8_t *at;
+
+	if (unlikely(!end || iface->vlan || end->n_out == END_OUT ||
+		    buf->data < vbn_buf_room(buf) + ETHER_BYTES)) {
+		vbn__ether_output(seat, buf, iface, word, type);
+		return;
+	}
+	buf->data = at = buf->data - ETHER_BYTES;
+	buf->len += ETHER_BYTES;
+	memcpy(at, &word, 8); /* two bytes more than the MAC: the next store has them */
+	memcpy(at + 6, iface->mac, 6);
+	memcpy(at + 12, &(__be16){be16(type)}, 2);
+	vbn_buf_packet(buf)->l2_len = ETHER_BYTES;
+	end->out[end->n_out++] = buf;
+}
 
 /* The word of a destination that needs nothing, or 0. */
 static force_inline uint64_t dst_word(struct dst *dst)
@@ -508,7 +566,7 @@ static force_inline void dst_send(
 		vbn__dst_slow(seat, dst, buf, ours);
 		return;
 	}
-	vbn__ether_output(
+	ether_stage(
 		seat, buf, dst->iface, word, buf->data[0] >> 4 == 4 ? ETHERTYPE_V4 : ETHERTYPE_V6);
 }
 
@@ -578,8 +636,20 @@ struct ip_out {
 void vbn__ip_send(struct net_seat *seat, const struct ip_out *out, struct vbn_buf *buf);
 /* In front of buf's data: room for n bytes, by another segment where there is none. NULL: it could not be
  * had, and the buf is gone, counted. */
-struct vbn_buf *vbn__push(
+struct vbn_buf *vbn__push_segment(
 	struct net_seat *seat, const struct net_if *iface, struct vbn_buf *buf, uint32_t n);
+
+static force_inline struct vbn_buf *push(
+	struct net_seat *seat, const struct net_if *iface, struct vbn_buf *buf, uint32_t n)
+{
+	uint8_t *data = buf->data - n;
+
+	if (unlikely(data < vbn_buf_room(buf)))
+		return vbn__push_segment(seat, iface, buf, n);
+	buf->data = data;
+	buf->len += n;
+	return buf;
+}
 /* A packet to be forwarded whose length is above the MTU: into fragments. */
 void vbn__ip4_refragment(struct net_seat *seat, struct dst *dst, struct vbn_buf *buf);
 uint64_t vbn__sum_chain(uint64_t sum, const struct vbn_buf *buf);

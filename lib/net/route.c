@@ -453,7 +453,8 @@ VBN_API int vbn_net_route_parse(struct vbn_net *net, const char *text, struct vb
 			continue;
 		if (value && !strcmp(word, "dev") && (interface = interface_named(net, value)) >= 0)
 			continue;
-		if (value && !strcmp(word, "mtu") && (route->mtu = (uint32_t)strtoul(value, NULL, 10)) >= 68)
+		if (value && !strcmp(word, "mtu") &&
+			(route->mtu = (uint32_t)strtoul(value, NULL, 10)) >= 68)
 			continue;
 		return fail(EINVAL,
 			"route \"%s\": %s: say PREFIX/LENGTH, then any of via GATEWAY, dev INTERFACE, mtu BYTES",

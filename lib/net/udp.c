@@ -348,6 +348,7 @@ struct way {
 	struct dst *dst;
 	struct vbn_ip from, to;
 	uint16_t from_port, to_port;
+	uint32_t interface; /* as asked for */
 	uint8_t ttl;
 	uint32_t most; /* bytes of a datagram with UDP's header */
 };
@@ -377,6 +378,7 @@ static int way_find(
 		return -EADDRNOTAVAIL;
 	if (ip_is4(source) != v4)
 		return -EINVAL;
+	way->interface = interface;
 	way->from = *source;
 	way->from_port = key->local_port;
 	way->ttl = group ? udp->group_ttl : udp->ttl;
@@ -422,7 +424,7 @@ static force_inline int send_one(struct vbn_udp *udp, const struct way *way, str
 	vbn_buf_packet(buf)->flags = 0;
 	count_add(&udp->sent, 1);
 	seat_count(seat, udp_sent);
-	buf = vbn__push(seat, way->dst->iface, buf, UDP_BYTES);
+	buf = push(seat, way->dst->iface, buf, UDP_BYTES);
 	if (unlikely(!buf)) {
 		seat_count(seat, tx_packets);
 		return 1;
@@ -444,15 +446,21 @@ static force_inline int send_one(struct vbn_udp *udp, const struct way *way, str
 	return 1;
 }
 
-static bool is_same_way(const struct way *way, const struct vbn_udp_address *to)
+/* Sending may look up others in the place of what was found: what is found is found again. */
+static force_inline bool is_same_way(
+	const struct way *way, const struct vbn_ip *to, uint32_t interface)
 {
-	return way->dst && way->to_port == to->port && ip_equal(&way->to, &to->ip);
+	return way->dst && ip_equal(&way->to, to) && way->interface == interface &&
+		ip_equal(&way->dst->ip, to);
 }
 
-static int way_to(struct vbn_udp *udp, struct way *way, const struct vbn_udp_address *to)
+static force_inline int way_to(
+	struct vbn_udp *udp, struct way *way, const struct vbn_udp_address *to)
 {
-	way->to = to->ip;
 	way->to_port = to->port;
+	if (likely(is_same_way(way, &to->ip, to->interface)) && likely(to->port))
+		return 0;
+	way->to = to->ip;
 	return way_find(udp, way, NULL, to->interface);
 }
 
@@ -466,12 +474,9 @@ VBN_API fast_path int vbn_udp_send(
 
 	for (int i = 0; i < n; i++) {
 		const struct vbn_udp_address *where = to ? &to[i] : &peer;
-		int done = 0;
+		int done = way_to(udp, &way, where);
 
-		/* Sending may look up others in the place of what was found: what is found is found again. */
-		if (!is_same_way(&way, where) || !ip_equal(&way.dst->ip, &way.to))
-			done = way_to(udp, &way, where);
-		if (!done)
+		if (likely(!done))
 			done = send_one(udp, &way, bufs[i]);
 		if (done <= 0)
 			return i ? i : done;
@@ -497,10 +502,10 @@ VBN_API fast_path int vbn_udp_reply(struct vbn_udp *udp, struct vbn_buf **bufs, 
 
 		vbn_udp_source(bufs[i], &from);
 		vbn_udp_destination(bufs[i], &to);
-		if (!is_same_way(&way, &from) || !ip_equal(&way.dst->ip, &way.to) ||
-			!ip_equal(&was_to, &to.ip)) {
+		way.to_port = from.port;
+		if (unlikely(!is_same_way(&way, &from.ip, from.interface) ||
+			    !ip_equal(&was_to, &to.ip) || !from.port)) {
 			way.to = from.ip;
-			way.to_port = from.port;
 			was_to = to.ip;
 			done = way_find(udp, &way, is_our_own(udp->seat, &to) ? &to.ip : NULL,
 				from.interface);
