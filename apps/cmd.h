@@ -243,6 +243,7 @@ int cmd_devices(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_fwd(int argc, char **argv);
+int cmd_echo(int argc, char **argv);
 int cmd_pktgen(int argc, char **argv);
 int cmd_vhca(int argc, char **argv);
 int cmd_vhca_status(int argc, char **argv);

@@ -3,15 +3,15 @@
  *
  * The loop is a template: a mode that is not asked for costs nothing, nor does a capture.
  */
-#include "packet.h"
+#include "packet_net.h"
 
 struct fwd_options {
 	struct packet_options packet;
-	struct texts peers;
+	struct texts peers, ips, routes;
 };
 
-enum mode { MODE_IO, MODE_MAC, MODE_MACSWAP };
-#define MODE_WORDS "io mac macswap"
+enum mode { MODE_IO, MODE_MAC, MODE_MACSWAP, MODE_L3 };
+#define MODE_WORDS "io mac macswap l3"
 
 #define PREFETCH   4 /* frames ahead */
 
@@ -21,14 +21,19 @@ static const struct option options[] = {
 		365 * DAY, NULL, "how long (until it is stopped)"},
 	{"eth-peer", "MAC", VALUE_TEXTS, offsetof(struct fwd_options, peers), 0, MAX_DEVICES, NULL,
 		"of mac: whom frames are sent to out of the first device,\nand, given again, of the second (02:00:00:00:00:00 and\n02:00:00:00:00:01)"},
+	{"ip", "ADDR/LEN", VALUE_TEXTS, offsetof(struct fwd_options, ips), 0, 16, NULL,
+		"of l3: an address to have, v4 or v6, as 10.0.0.1/24;\nseveral, or with commas; of two devices in turn to each"},
+	{"route", "ROUTE", VALUE_TEXTS, offsetof(struct fwd_options, routes), 0, 16, NULL,
+		"of l3: as \"10.1.0.0/16 via 10.0.0.2\"; several"},
 };
 
 static const struct command command = {
 	.name = "fwd",
-	.usage = "io|mac|macswap [options]",
+	.usage = "io|mac|macswap|l3 [options]",
 	.summary =
 		"Forwards Ethernet frames: what comes by one device goes out by the other, or back out of the same where there is\n"
-		"one. io leaves them as they are, mac sets both MACs (from the device, to --eth-peer), macswap swaps them.",
+		"one. io leaves them as they are, mac sets both MACs (from the device, to --eth-peer), macswap swaps them. l3 is a\n"
+		"router of IPv4 and IPv6, with its own addresses and routes.",
 	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; times us, ms, s.\n"
 		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
 		"\n"
@@ -39,6 +44,8 @@ static const struct command command = {
 		"                           a cable between two TAP devices\n"
 		"  verbena fwd mac --device mlx5_0 --device mlx5_1 --cores 2,3 --queues 2\n"
 		"                           two workers with two queues of each device\n"
+		"  verbena fwd l3 --device xdp:eth0 --ip 10.0.0.1/24 --device xdp:eth1 --ip 10.0.1.1/24\n"
+		"                           a router between two networks\n"
 		"  verbena fwd io --device tap:a --pcap a.pcapng,\"udp port 53\"\n"
 		"                           what goes by and matches, for Wireshark\n"
 		"\n"
@@ -89,14 +96,6 @@ static force_inline void rewrite(
 
 /* ---- the loop ---- */
 
-/* The run is winding down: what still comes is not begun with. */
-static __attribute__((noinline)) int end_burst(struct lane *lane, struct vbn_buf **bufs, int n)
-{
-	vbn_count(&lane->drops[DROP_AT_THE_END], (uint64_t)n);
-	vbn_buf_free(bufs, n);
-	return 0;
-}
-
 static force_inline int forward_lane(
 	struct packet_worker *worker, struct lane *lane, enum mode mode, bool capture)
 {
@@ -112,7 +111,7 @@ static force_inline int forward_lane(
 	if (capture)
 		capture_burst(lane->tap, lane->device, CAPTURE_RECEIVED, bufs, n);
 	if (unlikely(vbn_worker_stopping(worker->worker)))
-		return end_burst(lane, bufs, n);
+		return lane_end_burst(lane, bufs, n);
 	if (mode != MODE_IO)
 		rewrite(mode, bufs, n, out);
 	if (capture)
@@ -196,10 +195,24 @@ static int setup(struct packet_worker *worker)
 	return 0;
 }
 
+static struct net_options net_options(const struct fwd_options *conf)
+{
+	return (struct net_options){.ips = &conf->ips, .routes = &conf->routes, .forward = true};
+}
+
 static int check(const struct packet_run *run, const struct fwd_options *conf)
 {
+	const struct net_options router = net_options(conf);
 	uint8_t mac[6];
 
+	if (mode_of(run) == MODE_L3)
+		return conf->peers.n ? usage_error("option --eth-peer is for fwd mac: l3 finds its "
+						   "neighbours' MACs; leave it out")
+				     : net_check(&router);
+	if (conf->ips.n || conf->routes.n)
+		return usage_error(
+			"option --%s is for fwd l3: %s looks at no addresses; leave it out",
+			conf->ips.n ? "ip" : "route", run->mode);
 	if (conf->peers.n && mode_of(run) != MODE_MAC)
 		return usage_error(
 			"option --eth-peer is for fwd mac: %s sets no MACs; leave it out",
@@ -219,16 +232,40 @@ static int take_mode(int argc, char **argv, const char **mode)
 	int64_t value;
 
 	if (argc < 2 || !strncmp(argv[1], "--", 2))
-		return usage_error("the mode is missing: give io, mac or macswap first");
+		return usage_error("the mode is missing: give io, mac, macswap or l3 first");
 	*mode = argv[1];
 	return option_take(&option, "the mode", argv[1], &value);
 }
 
+static int l3_prepare(struct packet_run *run)
+{
+	const struct net_options router = net_options(run->own);
+
+	return net_prepare(run, &router);
+}
+
+static const struct packet_command l2 = {
+	.name = "fwd", .setup = setup, .loop = loop, .forwards = true, .endless = true};
+static const struct packet_command l3 = {
+	.name = "fwd",
+	.prepare = l3_prepare,
+	.unprepare = net_unprepare,
+	.setup = net_setup,
+	.teardown = net_teardown,
+	.free_workers = net_free_workers,
+	.loop = net_loop,
+	.delivered = net_delivered,
+	.json = net_json,
+	.print = net_print,
+	.forwards = true,
+	.endless = true,
+	.own_mac = true,
+	.more_bufs = 4096,
+};
+
 int cmd_fwd(int argc, char **argv)
 {
-	static const struct packet_command fwd = {
-		.name = "fwd", .setup = setup, .loop = loop, .forwards = true, .endless = true};
-	static struct packet_run run = {.command = &fwd};
+	static struct packet_run run = {.command = &l2};
 	static struct fwd_options conf;
 	uint64_t given;
 	bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
@@ -247,6 +284,8 @@ int cmd_fwd(int argc, char **argv)
 		return status;
 	run.conf = conf.packet;
 	run.own = &conf;
+	if (mode_of(&run) == MODE_L3)
+		run.command = &l3;
 	status = check(&run, &conf);
 	return status ? status : packet_execute(&run);
 }

@@ -70,10 +70,11 @@ struct named_count {
 
 /* Names add up. */
 struct drops {
-	struct named_count of[64];
+	struct named_count of[128];
 	int n;
 };
 
+json_t *drops_json(const struct drops *drops);
 void drops_add(struct drops *drops, const char *name, uint64_t count);
 uint64_t drops_total(const struct drops *drops);
 
@@ -103,6 +104,7 @@ struct lane {
 	struct capture_tap *tap; /* NULL: no capture */
 	uint8_t device;          /* index */
 	bool receives, failed;
+	uint32_t tx_depth;
 	uint8_t mac[6], peer[6]; /* of the device; whom frames are sent to by it */
 	uint64_t drops[N_DROPS]; /* of what it received */
 	/* the end, once all is over */
@@ -126,6 +128,7 @@ struct packet_worker {
 	void *own; /* the command's */
 	struct vbn_worker_stats start, stop;
 	struct capture_tap *tap;
+	struct drops named; /* of no one queue; once all is over */
 };
 
 /* What a command is, besides its options. */
@@ -152,8 +155,9 @@ struct packet_command {
 	uint64_t (*delivered)(const struct packet_run *run);
 	bool forwards; /* what was received is sent, or dropped by name */
 	bool live_table;
-	bool endless; /* a signal is its end */
-	bool own_mac; /* of what a shared device gets only what is for it, not everything */
+	uint32_t more_bufs; /* of a worker's pool, beside what fills its rings */
+	bool endless;       /* a signal is its end */
+	bool own_mac;       /* of what a shared device gets only what is for it, not everything */
 };
 
 struct packet_run {
@@ -210,6 +214,8 @@ int worker_setup(struct vbn_worker *worker, void *arg);
 /* Frees and counts what `lane` received and could not be sent by its `out`, from bufs[at] on; vbn_send() of
  * those before answered `got`. */
 void lane_send_rest(struct lane *lane, struct vbn_buf **bufs, int n, int got);
+/* The run is winding down: what still comes is not begun with. 0. */
+int lane_end_burst(struct lane *lane, struct vbn_buf **bufs, int n);
 /* Its queue has failed: the run is over. */
 void lane_failed(struct packet_worker *worker, struct lane *lane);
 

@@ -31,6 +31,16 @@ uint64_t drops_total(const struct drops *drops)
 	return sum;
 }
 
+json_t *drops_json(const struct drops *drops)
+{
+	json_t *map = json_object();
+
+	for (int i = 0; i < drops->n; i++)
+		json_object_set_new(
+			map, drops->of[i].name, json_integer((json_int_t)drops->of[i].count));
+	return map;
+}
+
 /* Those before a queue has handed a frame out: of what came, not of what it received. */
 static bool is_before(const char *name)
 {
@@ -85,7 +95,11 @@ void packet_result_take(struct packet_run *run)
 	uint64_t handed_out = 0, kept = 0, before = 0, after = 0;
 	uint64_t (*delivered)(const struct packet_run *run) = run->command->delivered;
 
-	for (int w = 0; w < run->n_workers; w++)
+	for (int w = 0; w < run->n_workers; w++) {
+		const struct drops *named = &run->workers[w].named;
+
+		for (int d = 0; d < named->n; d++)
+			drops_add(&run->drops, named->of[d].name, named->of[d].count);
 		for (int i = 0; i < run->workers[w].n_lanes; i++) {
 			const struct lane *lane = &run->workers[w].lanes[i];
 
@@ -99,6 +113,7 @@ void packet_result_take(struct packet_run *run)
 				drops_add(&run->drops, lane->named.of[d].name,
 					lane->named.of[d].count);
 		}
+	}
 	run->balanced = handed_out == kept + (delivered ? delivered(run) : run->sent);
 	for (int i = 0; i < run->n_devices; i++)
 		port_drops(run, &run->devices[i], &before, &after);
@@ -266,16 +281,6 @@ void packet_result_print(const struct packet_run *run)
 }
 
 /* ---- JSON ---- */
-
-static json_t *drops_json(const struct drops *drops)
-{
-	json_t *map = json_object();
-
-	for (int i = 0; i < drops->n; i++)
-		json_object_set_new(
-			map, drops->of[i].name, json_integer((json_int_t)drops->of[i].count));
-	return map;
-}
 
 static json_t *queues_json(const struct packet_run *run)
 {

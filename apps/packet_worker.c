@@ -17,6 +17,7 @@ enum {
 	LEAST_DATA = 1792, /* with both, the 2 KiB that AF_XDP wants at least */
 	FILE_DATA = 9216,  /* what is in a file may be of any device */
 	OVERHEAD = 22,     /* Ethernet with two tags */
+	MOST_GATHER = 16,
 };
 
 /* ---- making ---- */
@@ -77,7 +78,8 @@ static int create_pool(struct packet_worker *worker)
 	};
 
 	pool.n_bufs = (uint32_t)worker->n_lanes *
-		(uint32_t)(conf->rx_depth + conf->tx_depth + 2 * conf->burst);
+			(uint32_t)(conf->rx_depth + conf->tx_depth + 2 * conf->burst) +
+		worker->run->command->more_bufs;
 	return vbn_pool_create(&pool, &worker->pool);
 }
 
@@ -90,6 +92,7 @@ static void describe_lane(struct packet_worker *worker, int i)
 
 	lane->device = (uint8_t)(i / queues);
 	lane->index = worker->index * queues + i % queues;
+	lane->tx_depth = (uint32_t)run->conf.tx_depth;
 	lane->receives = device->group;
 	lane->tap = worker->tap;
 	lane->out = run->n_devices > 1 ? &worker->lanes[(i + queues) % worker->n_lanes] : lane;
@@ -108,6 +111,8 @@ static int create_lane(struct packet_worker *worker, struct lane *lane)
 		.rx_pool = device->group ? worker->pool : NULL,
 		.tx_pool = worker->pool,
 		.rx_group = device->group,
+		.max_gather = device->info.max_gather < MOST_GATHER ? device->info.max_gather
+								    : MOST_GATHER,
 	};
 
 	return vbn_queue_create(worker->worker, device->port, &conf, &lane->queue);
@@ -200,10 +205,10 @@ int worker_setup(struct vbn_worker *vbn_worker, void *arg)
 		describe_lane(worker, i);
 		err = create_lane(worker, &worker->lanes[i]);
 	}
-	if (!err && run->command->setup)
-		err = run->command->setup(worker);
 	for (int i = 0; i < worker->n_lanes && !err; i++)
 		err = vbn_queue_connect(worker->lanes[i].queue, NULL);
+	if (!err && run->command->setup)
+		err = run->command->setup(worker);
 	if (!err)
 		err = vbn_worker_add_poll(vbn_worker, run->command->loop(run), worker);
 	if (!err)
@@ -242,6 +247,12 @@ void lane_send_rest(struct lane *lane, struct vbn_buf **bufs, int n, int got)
 		if (at == n)
 			return;
 	}
+}
+
+__attribute__((cold)) int lane_end_burst(struct lane *lane, struct vbn_buf **bufs, int n)
+{
+	drop(lane, DROP_AT_THE_END, bufs, n);
+	return 0;
 }
 
 void lane_failed(struct packet_worker *worker, struct lane *lane)

@@ -20,7 +20,8 @@ static const struct {
 } subcommands[] = {
 	{"msgrate", cmd_msgrate, "messages per second over RDMA: the stress test", true},
 	{"latency", cmd_latency, "one message at a time: its time, in percentiles", true},
-	{"fwd", cmd_fwd, "forward Ethernet frames: io, mac, macswap", true},
+	{"fwd", cmd_fwd, "forward Ethernet frames: io, mac, macswap, l3", true},
+	{"echo", cmd_echo, "answer ARP, ND, ping and UDP, by an IP stack in user space", true},
 	{"pktgen", cmd_pktgen, "send Ethernet frames at a rate, time what comes back", true},
 	{"doctor", cmd_doctor, "what this machine lacks, with the commands that mend it", false},
 	{"devices", cmd_devices, "ports, drivers, NUMA nodes, GIDs, capabilities", true},

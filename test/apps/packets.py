@@ -14,18 +14,15 @@ PACKET_OUTGOING = 4
 KEYS = ("tool version mode devices seconds received sent drops msg_rate cycles_per_packet queues workers accounted").split()
 
 
-def own_network():
+def own_network(with_ipv6=False):
     """This process and its children get a network of their own, which is gone with them. Ends the test where it cannot be had."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK) or libc.unshare(CLONE_NEWNET):
         print(f"SKIP {os.path.basename(sys.argv[0])[:-3]}: needs root, to make a network namespace, and /dev/net/tun")
         sys.exit(77)
     # The kernel is to send nothing by itself.
-    for kind in ("default", "all"):
-        path = f"/proc/sys/net/ipv6/conf/{kind}/disable_ipv6"
-        if os.path.exists(path) and os.access(path, os.W_OK):
-            with open(path, "w", encoding="ascii") as file:
-                file.write("1")
+    if not with_ipv6:
+        subprocess.run(["sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"], check=False, capture_output=True)
     ip("link", "set", "lo", "up")
 
 

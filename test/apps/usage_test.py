@@ -7,7 +7,7 @@ from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, CommandTest, main, run
 
 class Help(CommandTest):
     def test_help_teaches(self):
-        for subcommand in ("msgrate", "devices", "doctor", "fwd", "pktgen", "vhca"):
+        for subcommand in ("msgrate", "devices", "doctor", "fwd", "echo", "pktgen", "vhca"):
             answer = verbena(subcommand, "--help")
             self.status(answer, DONE)
             for part in ("usage: verbena " + subcommand, "options:", "examples:", "exit status:"):
@@ -21,7 +21,7 @@ class Help(CommandTest):
 
     def test_help_as_a_word(self):
         self.assertEqual(verbena("help").out, verbena("--help").out)
-        for subcommand in ("msgrate", "devices", "doctor", "fwd", "pktgen", "vhca"):
+        for subcommand in ("msgrate", "devices", "doctor", "fwd", "echo", "pktgen", "vhca"):
             self.assertEqual(verbena("help", subcommand).out, verbena(subcommand, "--help").out)
         for args, words in ((["help", "fly"], ['"fly"']), (["help", "msgrate", "x"], ['"x"', "help"]),
                             (["--version", "x"], ['"x"', "--version"]), (["--help", "x"], ['"x"', "--help"])):
@@ -168,13 +168,21 @@ class Options(CommandTest):
     def test_packets(self):
         self.refused("fwd", words=["mode is missing", "macswap"])
         self.refused("fwd", "--device", "tap:a", words=["mode is missing"])
-        self.refused("fwd", "fly", "--device", "tap:a", words=['"fly"', "io or mac or macswap"])
+        self.refused("fwd", "fly", "--device", "tap:a", words=['"fly"', "io or mac or macswap or l3"])
         self.refused("fwd", "io", words=["--device is missing", "tap:"])
         self.refused("fwd", "io", "--device", "tap:a", "--device", "tap:a", words=["tap:a twice"])
         self.refused("fwd", "io", "--device", "a", "--device", "b", "--device", "c", words=["--device", "more than 2 times"])
         self.refused("fwd", "io", "--device", "tap:a", "--burst", "513", words=["--burst", "from 1 to 512"])
         self.refused("fwd", "io", "--device", "tap:a", "--eth-peer", "02:00:00:00:00:01", words=["--eth-peer", "fwd mac"])
         self.refused("fwd", "mac", "--device", "tap:a", "--eth-peer", "02:00:00:00:00", words=["--eth-peer", "no MAC"])
+
+    def test_addresses(self):
+        for command in ["echo"], ["fwd", "l3"]:
+            self.refused(*command, "--device", "tap:a", words=["--ip is missing", "10.0.0.2/24"])
+            for text in ("10.0.0.1", "10.0.0.1/33", "fd00::1/129", "10.0.0/24", "10.0.0.1/", "10.0.0.1/24,", "x" * 99):
+                self.refused(*command, "--device", "tap:a", "--ip", text, words=["--ip", "no address with its prefix"])
+        self.refused("fwd", "io", "--device", "tap:a", "--ip", "10.0.0.1/24", words=["--ip", "fwd l3"])
+        self.refused("fwd", "l3", "--device", "tap:a", "--eth-peer", "02:00:00:00:00:01", words=["--eth-peer", "fwd mac"])
 
     def test_vhca(self):
         for args, words in (

@@ -15,7 +15,7 @@ import unittest
 
 SOURCE, BUILD, VERBENA = map(os.path.abspath, sys.argv[1:4])  # meson may name them from where the test begins
 DEPLOY = os.path.join(SOURCE, "apps", "deploy")
-SUBCOMMANDS = "msgrate", "latency", "devices", "doctor", "fwd", "pktgen", "top", "vhca"
+SUBCOMMANDS = "msgrate", "latency", "devices", "doctor", "fwd", "echo", "pktgen", "top", "vhca"
 
 
 def output(argv, **more):
