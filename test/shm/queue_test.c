@@ -113,6 +113,47 @@ static void test_more_than_the_ring(void **state)
 	}
 }
 
+/* The next ones in their order. */
+static int take_next(uint64_t *arrived)
+{
+	struct vbn_event event;
+
+	if (!vbn_poll(duo.worker, &event, 1))
+		return 0;
+	duo_check(event.buf->data, (*arrived)++, event.len);
+	vbn_buf_free(&event.buf, 1);
+	return 1;
+}
+
+/* Plain ones are left with their sender before so many wait that none is in the cache any more. */
+static void test_few_wait(void **state)
+{
+	struct vbn_queue_conf conf = plain();
+	uint64_t start = clock_ns(), sent = 0, arrived = 0;
+	struct vbn_buf *buf;
+
+	(void)state;
+	duo_connect(&conf);
+	while (sent < DUO_DEPTH) {
+		buf = duo_buf(sent, DUO_DATA);
+		if (!vbn_send_one(duo.a, buf))
+			break;
+		sent++;
+	}
+	assert_in_range(sent, 2, DUO_DEPTH - 1);
+	assert_in_range(vbn_queue_outstanding(duo.a), 1, sent);
+	while (!vbn_send_one(duo.a, buf)) {
+		vbn_flush(duo.a);
+		if (!take_next(&arrived))
+			duo_patience(start);
+	}
+	vbn_flush(duo.a);
+	while (arrived < sent + 1)
+		if (!take_next(&arrived))
+			duo_patience(start);
+	assert_int_equal(vbn_queue_outstanding(duo.a), 0);
+}
+
 /* What is staged is not seen before the flush. */
 static void test_flush_shows(void **state)
 {
@@ -719,6 +760,7 @@ int main(void)
 		test(test_streams),
 		test(test_first_may_send),
 		test(test_more_than_the_ring),
+		test(test_few_wait),
 		test(test_flush_shows),
 		test(test_write_then_send),
 		test(test_many_reads),

@@ -303,6 +303,7 @@ int vbn__shm_queue_reset(struct vbn_queue *queue)
 	sq->life = NULL;
 	tx->head = tx->put = tx->rung = tx->done = tx->tail = 0;
 	tx->n_wqes = tx->n_fetches = tx->fetch = 0;
+	tx->waiting = 0;
 	sq->rx.pending_head = sq->rx.pending_tail = 0;
 	sq->rx.write_len = 0;
 	sq->failure = (struct shm_failure){0};

@@ -214,6 +214,7 @@ struct shm_tx {
 	uint32_t max_message;            /* the peer's receives */
 	uint32_t n_fetches, max_fetches; /* reads and atomics under way */
 	uint32_t fetch;                  /* the first that may be one of them */
+	uint64_t waiting;                /* bytes between put and head, fetches' aside */
 };
 
 /* An answer that the peer waits for. */

@@ -12,7 +12,12 @@ struct operation {
 	const struct vbn_atomic *atomics;
 };
 
-enum { FEW = 128 }; /* bytes that are copied without a call */
+enum {
+	FEW = 128, /* bytes that are copied without a call */
+	/* Bytes that wait for room before no more plain sends are taken: who sends more than its peer takes would
+	 * else go through bufs by the thousand, none of which is still in the cache when it is copied. */
+	WAITING_MAX = 64 << 10,
+};
 
 static force_inline bool is_fetch(enum shm_kind kind)
 {
@@ -229,8 +234,10 @@ static fast_path void put_waiting(struct shm_queue *sq)
 			return;
 		wqe->put = true;
 		wqe->end = tx->ring.pos;
-		if (!is_fetch((enum shm_kind)wqe->kind))
-			let_go(wqe);
+		if (is_fetch((enum shm_kind)wqe->kind))
+			continue;
+		tx->waiting -= wqe->len;
+		let_go(wqe);
 	}
 }
 
@@ -303,7 +310,18 @@ static fast_path void end_stage(struct shm_queue *sq, uint64_t bytes)
 	count_add(&sq->queue.stats.tx_bytes, bytes);
 }
 
-/* 1, 0 where there is no slot for it, or why it cannot be sent. */
+/* Whether one more may wait: of what its sender wants back as many as there are slots. */
+static fast_path bool may_wait(
+	struct shm_queue *sq, const struct vbn_buf *buf, const struct operation *operation)
+{
+	if (sq->tx.waiting <= WAITING_MAX || operation->kind != SHM_SEND ||
+		buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))
+		return true;
+	vbn__shm_tx_go_on(sq);
+	return sq->tx.waiting <= WAITING_MAX && !sq->queue.failed;
+}
+
+/* 1, 0 where there is no slot for it or too much waits, or why it cannot be sent. */
 static fast_path int stage_any(
 	struct shm_queue *sq, struct vbn_buf *buf, const struct operation *operation, int i)
 {
@@ -318,13 +336,15 @@ static fast_path int stage_any(
 	ret = check_chain(sq, buf);
 	if (ret)
 		return ret;
-	if (!reserve(sq))
+	if (!reserve(sq) || !may_wait(sq, buf, operation))
 		return sq->queue.failed ? -EPIPE : 0;
 	wqe = begin_wqe(sq, operation, i, buf);
 	wqe->len = (uint32_t)total;
 	wqe->returns = buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE) || is_fetch(operation->kind);
 	vbn__buf_debug_sent(buf);
 	end_stage(sq, total);
+	if (!is_fetch(operation->kind))
+		sq->tx.waiting += total;
 	put_waiting(sq);
 	return 1;
 }
