@@ -18,7 +18,7 @@ void drops_add(struct drops *drops, const char *name, uint64_t count)
 	if (drops->n == ARRAY_SIZE(drops->of))
 		return;
 	drops->n++;
-	snprintf(at->name, sizeof(at->name), "%s", name);
+	snprintf(at->name, sizeof(at->name), "%.31s", name);
 	at->count = count;
 }
 
