@@ -593,6 +593,91 @@ static void between_devices(void **state)
 	raw_close(&b);
 }
 
+/* ---- what the device says of itself, and what it refuses ---- */
+
+static void capabilities(void **state)
+{
+	struct mlx5dv_context dv = {
+		.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_CQE_COMPRESION};
+	struct ibv_device_attr_ex attr;
+	struct raw raw;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_NONE});
+	assert_int_equal(ibv_query_device_ex(raw.context, NULL, &attr), 0);
+	assert_int_equal(attr.raw_packet_caps,
+		IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_IP_CSUM);
+	assert_true(ibv_is_qpt_supported(attr.rss_caps.supported_qpts, IBV_QPT_RAW_PACKET));
+	assert_true(attr.rss_caps.rx_hash_function & IBV_RX_HASH_FUNC_TOEPLITZ);
+	assert_int_equal(attr.rss_caps.rx_hash_fields_mask, 0xff);
+	assert_int_equal(attr.rss_caps.max_rwq_indirection_table_size, 2048);
+	assert_true(attr.max_wq_type_rq > 0);
+	assert_int_equal(attr.tso_caps.max_tso, 0);
+	assert_int_equal(attr.packet_pacing_caps.qp_rate_limit_max, 0);
+	assert_int_equal(mlx5dv_query_device(raw.context, &dv), 0);
+	assert_true(dv.flags & MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW);
+	assert_int_equal(dv.striding_rq_caps.min_single_stride_log_num_of_bytes, 6);
+	assert_int_equal(dv.striding_rq_caps.max_single_wqe_log_num_of_strides, 14);
+	assert_int_equal(dv.cqe_comp_caps.supported_format,
+		MLX5DV_CQE_RES_FORMAT_HASH | MLX5DV_CQE_RES_FORMAT_CSUM |
+			MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX);
+	raw_close(&raw);
+}
+
+static int hash_error(struct raw *raw, uint64_t fields, uint8_t key_bytes, uint8_t function)
+{
+	static uint8_t key[64];
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = IBV_QPT_RAW_PACKET,
+		.pd = raw->pd,
+		.rwq_ind_tbl = raw->table,
+		.comp_mask =
+			IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH,
+		.rx_hash_conf = {function, key_bytes, key, fields},
+	};
+
+	errno = 0;
+	assert_null(ibv_create_qp_ex(raw->context, &attr));
+	return errno;
+}
+
+static void refused(void **state)
+{
+	struct ibv_wq_init_attr wq = {.wq_type = IBV_WQT_RQ,
+		.max_wr = 4,
+		.max_sge = 1,
+		.comp_mask = IBV_WQ_INIT_ATTR_FLAGS,
+		.create_flags = IBV_WQ_FLAGS_SCATTER_FCS};
+	struct ibv_qp_attr drain = {.qp_state = IBV_QPS_SQD};
+	struct ibv_wq_attr ready = {.attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE,
+		.wq_state = IBV_WQS_ERR,
+		.curr_wq_state = IBV_WQS_RESET};
+	struct raw raw;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	assert_int_equal(hash_error(&raw, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_SRC_IPV6, 40,
+				 IBV_RX_HASH_FUNC_TOEPLITZ),
+		EINVAL);
+	assert_int_equal(hash_error(&raw, IBV_RX_HASH_INNER | IBV_RX_HASH_SRC_IPV4, 40,
+				 IBV_RX_HASH_FUNC_TOEPLITZ),
+		EOPNOTSUPP);
+	assert_int_equal(
+		hash_error(&raw, IBV_RX_HASH_SRC_IPV4, 39, IBV_RX_HASH_FUNC_TOEPLITZ), EINVAL);
+	assert_int_equal(hash_error(&raw, IBV_RX_HASH_SRC_IPV4, 40, 0), EOPNOTSUPP);
+	wq.pd = raw.pd;
+	wq.cq = raw.side.recv_cq;
+	assert_null(ibv_create_wq(raw.context, &wq));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(ibv_modify_wq(raw.wq[0], &ready), EINVAL); /* it is not in RESET */
+	assert_int_equal(ibv_modify_qp(raw.side.qp, &drain, IBV_QP_STATE), EINVAL);
+	/* what others need does not go */
+	assert_int_equal(ibv_destroy_wq(raw.wq[0]), EBUSY);
+	assert_int_equal(ibv_destroy_rwq_ind_table(raw.table), EBUSY);
+	assert_int_equal(ibv_destroy_qp(raw.hash_qp), EBUSY);
+	raw_close(&raw);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -613,6 +698,8 @@ int main(void)
 		cmocka_unit_test(out_of_buffer),
 		cmocka_unit_test(too_long_for_the_wqe),
 		cmocka_unit_test(consumer_of_16_bits),
+		cmocka_unit_test(capabilities),
+		cmocka_unit_test(refused),
 	};
 
 	/* The older profile has no multi-packet WQEs and inserts no tags: libmlx5 inlines the MAC header. */
