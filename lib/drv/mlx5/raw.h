@@ -78,6 +78,7 @@ struct raw_queue {
 	struct rq rq cache_aligned;
 	uint64_t title_facts; /* of a session of compressed CQEs */
 	uint32_t title_tag;
+	bool title_hashed;
 	struct ibv_context *context;
 	/* control path */
 	struct raw_failure failure;

@@ -136,6 +136,11 @@ static void free_tables(struct raw_queue *raw)
 	raw->rq.slots = NULL;
 }
 
+static uint32_t longest_frame(const struct vbn_port *port)
+{
+	return port->info.frame_mtu + FRAME_HEADER + FRAME_TAG;
+}
+
 /* The most WQEBBs that libmlx5 makes of a ring of WQEs of one segment. */
 static uint32_t most_wqebbs(const struct vbn_queue_conf *conf)
 {
@@ -160,7 +165,7 @@ static int sq_take_over(
 	sq->mask = dv->sq.wqe_cnt - 1;
 	sq->packet_mask = conf->tx_depth - 1;
 	sq->cq_mod = max(min(conf->cq_mod, conf->tx_depth / 2), 1u);
-	sq->longest = raw->queue.port->info.frame_mtu + FRAME_HEADER + FRAME_TAG;
+	sq->longest = longest_frame(raw->queue.port);
 	sq->pool = conf->tx_pool;
 	sq->plain_word = plain_word(conf->tx_pool);
 	sq->lkey = be32(raw->queue.port->zones[conf->tx_pool->zone_id].key);
@@ -279,6 +284,7 @@ static int wq_create(struct raw_queue *raw, const struct vbn_queue_conf *conf)
 	return rq_take_over(raw, &dv, conf);
 }
 
+/* A receive that is too short for its frame ends the queue, so none may be. */
 static int check_conf(
 	const struct vbn_port *port, const struct vbn_queue_conf *conf, const struct raw_caps *caps)
 {
@@ -299,12 +305,17 @@ static int check_conf(
 		{"inline_size", conf->inline_size.value != 0},
 		{"pace_kbit", conf->pace_kbit != 0},
 	};
+	const uint32_t longest = longest_frame(port);
 
 	for (size_t i = 0; i < ARRAY_SIZE(lacking); i++)
 		if (lacking[i].wanted)
 			return fail(ENOTSUP,
 				"queue cannot be created: raw Ethernet on port %s has no %s: leave it to the library",
 				port->info.name, lacking[i].name);
+	if (conf->rx_group && conf->rx_pool->data_size < longest)
+		return fail(EINVAL,
+			"queue cannot be created: bufs of pool \"%s\" take %u bytes and a frame of port %s has up to %u: a longer frame would end the queue; take a larger data_size, or open the port with a smaller frame_mtu",
+			conf->rx_pool->name, conf->rx_pool->data_size, port->info.name, longest);
 	if (conf->timestamps == VBN_ON && conf->cqe_compression == VBN_ON)
 		return fail(EINVAL,
 			"queue cannot be created: compressed completions carry no time: ask for timestamps or for cqe_compression");

@@ -157,6 +157,7 @@ static bool begin(struct raw_queue *raw, uint8_t seen, const struct mlx5_cqe64 *
 	}
 	raw->title_facts = cqe_facts(cqe);
 	raw->title_tag = cqe_qpn(cqe);
+	raw->title_hashed = ((const uint8_t *)cqe)[CQE_HASH_TYPE_AT] != 0;
 	cq->index += cq->session->n;
 	return true;
 }
@@ -174,7 +175,7 @@ static void hand_out(struct raw_queue *raw, uint32_t n, struct vbn_buf **bufs)
 
 		buf_set(buf, (uint8_t *)buf + rq->data_offset, word | completions[i].len);
 		buf_describe(buf, raw->title_facts, raw->title_tag,
-			completion_hash(&completions[i]), raw->queue.conf.rx_group != NULL);
+			completion_hash(&completions[i]), raw->title_hashed);
 		bufs[i] = buf;
 		bytes += completions[i].len;
 	}
