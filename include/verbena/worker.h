@@ -25,6 +25,12 @@ struct vbn_run_conf {
 	 * core this process may use, so that nothing else could run; the modes say so. */
 	enum vbn_switch idle_yield;
 
+	/* Sleep after 50 us of idle iterations, until a peer sends, a timer is due, or 1 ms is over: so
+	 * long may a post, an end of the run, or a poll function that looks elsewhere wait. ON: where
+	 * all the worker's queues are of port shm, none of them waits for its peer, and the worker has no
+	 * channels; else it polls on. AUTO: off. A mode of the worker says what holds. */
+	enum vbn_switch idle_sleep;
+
 	/* At a stop, how long in-flight work may take; default 500 ms. */
 	uint64_t drain_ns;
 
@@ -36,6 +42,7 @@ struct vbn_run_conf {
 struct vbn_worker_conf {
 	struct vbn_num core;        /* pin to it; default: the calling thread keeps its affinity */
 	enum vbn_switch idle_yield; /* as above */
+	enum vbn_switch idle_sleep;
 };
 
 /* Returns how much it did; 0 makes the iteration count as idle. What is below 0 counts as 0. */
@@ -131,7 +138,7 @@ struct vbn_worker_stats {
 /* Any thread: values of a moment. */
 void vbn_worker_stats(const struct vbn_worker *worker, struct vbn_worker_stats *stats);
 
-/* "core", "numa_node", "idle", "control_core": requested against effective. Writes at most n and
+/* "core", "numa_node", "idle", "sleep", "control_core": requested against effective. Writes at most n and
  * returns how many there are. Any thread. */
 int vbn_worker_modes(const struct vbn_worker *worker, struct vbn_mode *modes, int n);
 

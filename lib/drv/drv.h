@@ -323,6 +323,13 @@ struct driver {
 	/* Frees the bufs it holds (on the worker's thread), then the queue. */
 	void (*queue_free)(struct vbn_queue *queue);
 	void (*queue_modes)(const struct vbn_queue *queue, struct mode_report *report);
+	/* Where a worker can sleep until something comes for the queue, on its thread; NULL: it cannot.
+	 * Says that it is about to: a futex, which is 1 until whoever sends has stored another value
+	 * and woken it; NULL: not now. */
+	uint32_t *(*queue_sleep)(struct vbn_queue *queue);
+	/* Behind a fence: whether nothing has come. */
+	bool (*queue_may_sleep)(const struct vbn_queue *queue);
+	void (*queue_sleep_over)(struct vbn_queue *queue);
 
 	/* NULL: the driver has none. As of a queue: create and stop on the control thread, fill and
 	 * free on the worker's. */

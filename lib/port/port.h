@@ -30,6 +30,9 @@ void vbn__worker_queues_remove(struct vbn_queue *queue);
 /* A further list of the worker's, for a room that polls its queues itself: vbn_poll() does not see
  * them. To be ended before the worker; its queues end with it. */
 int vbn__queues_make(struct vbn_worker *worker, struct queue_list **list);
+/* sleep.c: the worker sleeps until something comes for one of the list's queues, or `ns` are over.
+ * False: it cannot, or something has come. */
+bool vbn__queues_sleep(void *list, uint64_t ns);
 void vbn__queues_end(struct queue_list *list);
 
 /* As vbn_queue_create(), vbn_srq_create() and vbn_poll(), of a list. */

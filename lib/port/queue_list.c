@@ -89,6 +89,8 @@ int vbn__queues_make(struct vbn_worker *worker, struct queue_list **made)
 	ret = vbn__worker_add_flush(worker, flush_dirty, list);
 	if (!ret)
 		ret = vbn__worker_add_port(worker, in_flight, traffic, list);
+	if (!ret)
+		vbn__worker_sleeps_by(worker, vbn__queues_sleep, list);
 	if (ret) {
 		vbn__worker_remove(worker, list);
 		free(list);

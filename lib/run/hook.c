@@ -89,6 +89,14 @@ int vbn__worker_add_port(struct vbn_worker *worker, uint32_t (*in_flight)(void *
 	return ret;
 }
 
+void vbn__worker_sleeps_by(
+	struct vbn_worker *worker, bool (*sleep)(void *arg, uint64_t ns), void *arg)
+{
+	for (uint32_t i = 0; i < worker->n_ports; i++)
+		if (worker->ports[i].arg == arg)
+			worker->ports[i].sleep = sleep;
+}
+
 static void remove_last_exits(struct vbn_worker *worker, const void *arg)
 {
 	uint32_t kept = 0;

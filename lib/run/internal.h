@@ -31,6 +31,7 @@ struct exit_hook {
 struct port_hook {
 	uint32_t (*in_flight)(void *arg);
 	void (*traffic)(void *arg, struct worker_traffic *sum);
+	bool (*sleep)(void *arg, uint64_t ns); /* NULL: it cannot */
 	void *arg;
 };
 
@@ -65,7 +66,7 @@ struct vbn_worker {
 	struct run *run;
 	struct lane_end *home, *posts; /* bufs that go home, functions to run: from and to others */
 	struct rcu_self rcu;
-	bool yields;
+	bool idles; /* an idle iteration does something: yields, or sleeps */
 	bool looping; /* in its own loop, so that last_cycles is of now */
 	bool attached;
 	enum vbn_switch idle_asked;
@@ -87,11 +88,15 @@ struct vbn_worker {
 	int index, core, node;
 	int number; /* the index, where no other live one has it: for who looks from outside */
 	int n_busy, n_allowed; /* what AUTO decided on: workers in the process, CPUs it may use */
-	const char *why_core;
+	const char *why_core, *why_sleep;
+	enum vbn_switch sleep_asked;
+	bool yields, sleeps;
+	uint64_t idle_since, busy_seen; /* cycles; stats.busy_cycles then */
+	uint64_t n_sleeps;              /* counter */
 	bool done;
 	struct exit_hook *exits, *last_exits;
 	uint32_t n_exits, n_last_exits;
-	struct counter_set counters, home_counters, post_counters, timer_counters;
+	struct counter_set counters, home_counters, post_counters, timer_counters, sleep_counters;
 	cpu_set_t affinity_before; /* of an attached thread that was pinned */
 	struct vbn_worker *next;   /* in the list of live workers */
 	/* its first line is read by every iteration */
@@ -131,13 +136,23 @@ struct worker_plan {
 	int n_workers; /* of its run */
 	int core;      /* -1: not pinned */
 	const char *why_core;
-	enum vbn_switch idle_yield;
+	enum vbn_switch idle_yield, idle_sleep;
 	bool attached;
 };
 
 /* On the worker's own thread, so that its memory is of its node; makes it vbn_worker_self().
  * -ENOMEM. */
 int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **worker);
+
+/* ---- idle.c ---- */
+
+/* What the worker does in idle iterations; it has been made. */
+void vbn__idle_init(struct vbn_worker *worker, const struct worker_plan *plan);
+/* An idle iteration of one that has idles set. */
+void vbn__idle(struct vbn_worker *worker);
+void vbn__idle_modes(const struct vbn_worker *worker, struct mode_report *report);
+
+/* ---- worker.c ---- */
 
 /* One iteration, as vbn_worker_poll(), which is a call through the shared object's table. */
 int vbn__worker_iterate(struct vbn_worker *worker);

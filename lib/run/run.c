@@ -190,7 +190,8 @@ static int start_worker(const struct member *member)
 					 .why_core = team.conf->cores
 						 ? "asked for"
 						 : "all but the lowest, which is left to others",
-					 .idle_yield = team.conf->idle_yield},
+					 .idle_yield = team.conf->idle_yield,
+					 .idle_sleep = team.conf->idle_sleep},
 		&worker);
 	if (ret)
 		return ret;

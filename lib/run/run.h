@@ -74,6 +74,18 @@ struct worker_traffic {
 int vbn__worker_add_port(struct vbn_worker *worker, uint32_t (*in_flight)(void *arg),
 	void (*traffic)(void *arg, struct worker_traffic *sum), void *arg);
 
+/* What an idle worker sleeps on, of a port that was added with this arg: until something comes for it,
+ * or at the most so long. False: it did not. A worker with several ports does not sleep. */
+void vbn__worker_sleeps_by(
+	struct vbn_worker *worker, bool (*sleep)(void *arg, uint64_t ns), void *arg);
+
+/* How long a sleep is at the most: what a worker is not woken for, posts, the end of the run, waits so
+ * long. Tests that look for a wake-up that is lost make it longer. */
+extern uint64_t vbn__sleep_longest_ns;
+
+/* Whether the worker sleeps where it is idle, what was asked for, and why. */
+bool vbn__worker_sleeps(const struct vbn_worker *worker, enum vbn_switch *asked, const char **why);
+
 /* Every hook with this arg, and every last exit function. */
 void vbn__worker_remove(struct vbn_worker *worker, void *arg);
 

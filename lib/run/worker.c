@@ -31,6 +31,8 @@ static const struct counter_name post_names[] = {
 	{"posts_waited",
 		"an iteration that left posts for the next one, for another worker was behind"},
 };
+static const struct counter_name sleep_names[] = {
+	{"sleeps", "a time that this worker slept until something came, or for a while"}};
 static const struct counter_name home_names[] = {
 	{"bufs_sent_home", "a buf of another worker's that was freed here"},
 	{"bufs_came_home", "a buf of this worker's that was freed by another thread"},
@@ -42,14 +44,14 @@ static_assert(
 
 /* ---- the iteration ---- */
 
-/* One clock for an iteration. What an idle one gives away by yielding is counted as idle. */
+/* One clock for an iteration. What an idle one gives away is counted as idle. */
 static force_inline void account(struct vbn_worker *worker, int did)
 {
 	struct loop_stats *stats = &worker->stats;
 	uint64_t now, cycles;
 
-	if (!did && worker->yields)
-		sched_yield();
+	if (!did && worker->idles)
+		vbn__idle(worker);
 	now = clock_cycles();
 	cycles = now - worker->last_cycles;
 	worker->last_cycles = now;
@@ -167,13 +169,6 @@ static void delist(const struct vbn_worker *worker)
 	pthread_mutex_unlock(&live.lock);
 }
 
-static bool should_yield(const struct vbn_worker *worker)
-{
-	if (worker->idle_asked == VBN_AUTO)
-		return worker->n_busy >= worker->n_allowed;
-	return worker->idle_asked == VBN_ON;
-}
-
 static int node_of(const struct topo *topo, int core)
 {
 	if (core < 0)
@@ -230,10 +225,13 @@ static void add_counters(struct vbn_worker *worker)
 		ARRAY_SIZE(post_names));
 	init_set(worker, &worker->home_counters, home_names, &worker->home->stats.sent,
 		ARRAY_SIZE(home_names));
+	init_set(worker, &worker->sleep_counters, sleep_names, &worker->n_sleeps,
+		ARRAY_SIZE(sleep_names));
 	worker->counters.describe = describe;
 	worker->counters.more = &worker->timer_counters;
 	worker->timer_counters.more = &worker->post_counters;
 	worker->post_counters.more = &worker->home_counters;
+	worker->home_counters.more = &worker->sleep_counters;
 	vbn__counters_add(&worker->counters);
 }
 
@@ -264,7 +262,6 @@ int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **creat
 	memset(worker, 0, sizeof(*worker));
 	worker->run = plan->run;
 	worker->attached = plan->attached;
-	worker->idle_asked = plan->idle_yield;
 	worker->core = plan->core;
 	worker->why_core = plan->why_core;
 	worker->n_allowed = plan->topo->n_cpus;
@@ -280,7 +277,7 @@ int vbn__worker_create(const struct worker_plan *plan, struct vbn_worker **creat
 	vbn__rcu_enter(&worker->rcu);
 	pthread_mutex_init(&worker->ports_lock, NULL);
 	enlist(worker, plan);
-	worker->yields = should_yield(worker);
+	vbn__idle_init(worker, plan);
 	add_counters(worker);
 	vbn__self = worker;
 	*created = worker;
@@ -401,6 +398,7 @@ VBN_API int vbn_worker_attach(const struct vbn_worker_conf *conf, struct vbn_wor
 			.core = conf->core.set ? (int)conf->core.value : -1,
 			.why_core = conf->core.set ? "asked for" : "the thread keeps its affinity",
 			.idle_yield = conf->idle_yield,
+			.idle_sleep = conf->idle_sleep,
 			.attached = true},
 		&attached->worker);
 	if (ret)
@@ -514,23 +512,6 @@ VBN_API void vbn_worker_stats(const struct vbn_worker *worker, struct vbn_worker
 	};
 }
 
-static void report_idle(const struct vbn_worker *worker, struct mode_report *report)
-{
-	const char *requested = vbn__mode_switch(worker->idle_asked);
-	const char *effective = worker->yields ? "yield" : "busy poll";
-
-	if (worker->idle_asked != VBN_AUTO)
-		vbn__mode_add(report, "idle", requested, effective, "asked for");
-	else if (worker->yields)
-		vbn__mode_add(report, "idle", requested, effective,
-			"workers: %d; CPUs this process may use: %d; nothing else would run",
-			worker->n_busy, worker->n_allowed);
-	else
-		vbn__mode_add(report, "idle", requested, effective,
-			"workers: %d; CPUs this process may use: %d; others have some left",
-			worker->n_busy, worker->n_allowed);
-}
-
 static void report_control(struct mode_report *report)
 {
 	int core = vbn__control_core();
@@ -558,7 +539,7 @@ VBN_API int vbn_worker_modes(const struct vbn_worker *worker, struct vbn_mode *m
 	vbn__mode_add(&report, "core", asked, core, "%s", worker->why_core);
 	vbn__mode_add(&report, "numa_node", "auto", vbn__mode_number((uint64_t)worker->node, ""),
 		worker->core >= 0 ? "the core's" : "where the thread was when it became a worker");
-	report_idle(worker, &report);
+	vbn__idle_modes(worker, &report);
 	report_control(&report);
 	return report.n;
 }

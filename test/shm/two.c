@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 struct two two = {.from = -1, .to = -1};
+struct vbn_worker_conf two_worker_conf;
 
 static void must(bool holds, const char *what)
 {
@@ -25,7 +26,7 @@ int two_open(void **state)
 	(void)state;
 	must(!vbn_init(NULL, NULL), "it starts");
 	unit_catch_log();
-	must(!vbn_worker_attach(&(struct vbn_worker_conf){0}, &two.worker), "it is a worker");
+	must(!vbn_worker_attach(&two_worker_conf, &two.worker), "it is a worker");
 	must(!vbn_port_open("shm", NULL, &two.port), "it has a port");
 	must(!vbn_pool_create(
 		     &(struct vbn_pool_conf){.n_bufs = TWO_BUFS, .data_size = TWO_DATA}, &two.pool),

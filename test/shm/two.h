@@ -24,6 +24,7 @@ struct two {
 	pid_t pid;
 };
 extern struct two two;
+extern struct vbn_worker_conf two_worker_conf; /* of both */
 
 /* What each side tells the other. */
 struct two_word {

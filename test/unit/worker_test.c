@@ -1082,7 +1082,7 @@ static void control_core_is_said_to_be_missing(void **state)
 	assert_int_equal(vbn_worker_attach(NULL, &worker), 0);
 	find_mode(worker, "control_core", &mode);
 	assert_string_equal(mode.effective, "none");
-	assert_int_equal(vbn_worker_modes(worker, NULL, 0), 4);
+	assert_int_equal(vbn_worker_modes(worker, NULL, 0), 5);
 	vbn_worker_add_poll(worker, poll_idle, NULL);
 	vbn_worker_detach(worker);
 }

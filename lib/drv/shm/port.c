@@ -89,6 +89,7 @@ static int open_port(
 		return fail(EIO, "port shm cannot be opened: the kernel gives no random bytes");
 	}
 	port->next_number = (uint32_t)port->id & 0xffff;
+	vbn__shm_sleep_begin();
 	ret = vbn__shm_listen(port);
 	if (ret) {
 		free(port);
@@ -166,6 +167,9 @@ const struct driver vbn__driver_shm = {
 	.queue_stop = vbn__shm_queue_stop,
 	.queue_free = vbn__shm_queue_free,
 	.queue_modes = vbn__shm_queue_modes,
+	.queue_sleep = vbn__shm_sleep,
+	.queue_may_sleep = vbn__shm_may_sleep,
+	.queue_sleep_over = vbn__shm_sleep_over,
 	.srq_create = vbn__shm_srq_create,
 	.srq_fill = vbn__shm_srq_fill,
 	.srq_stop = vbn__shm_srq_stop,

@@ -356,6 +356,15 @@ void vbn__shm_queue_free(struct vbn_queue *queue)
 
 /* ---- modes ---- */
 
+static void report_sleep(const struct vbn_queue *queue, struct mode_report *report)
+{
+	enum vbn_switch asked;
+	const char *why;
+	const bool sleeps = vbn__worker_sleeps(queue->list->worker, &asked, &why);
+
+	vbn__mode_add(report, "sleep", vbn__mode_switch(asked), sleeps ? "on" : "off", "%s", why);
+}
+
 void vbn__shm_queue_modes(const struct vbn_queue *queue, struct mode_report *report)
 {
 	const struct shm_queue *sq = shm_queue(queue);
@@ -382,7 +391,7 @@ void vbn__shm_queue_modes(const struct vbn_queue *queue, struct mode_report *rep
 		"one store shows a burst; the peer polls");
 	vbn__mode_add(report, "box", "auto", vbn__mode_number(SHM_BOX_DATA, "B"),
 		"a lone message up to this goes by lines that both ends write by turns");
-	vbn__mode_add(report, "sleep", "auto", "off", "an idle peer polls; nothing wakes it");
+	report_sleep(queue, report);
 	vbn__mode_add(report, "one_sided", "auto", "by the peer's poll",
 		"writes, reads and atomics are carried out when their target polls its queue");
 }

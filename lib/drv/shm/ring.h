@@ -1,7 +1,7 @@
 /* ring.h - what two queues share: a segment each, with a ring of records that the peer writes and its
  * owner reads
  *
- *   segment:  | taken (line 0) | open (line 1) | box (lines 4, 6) | … | ring: `size` bytes, a power of two |
+ *   segment:  | taken (line 0) | open, sleeps (line 1) | box (lines 4, 6) | … | ring: `size` bytes, a power of two |
  *
  * A record is a header of 8 bytes, what its kind has behind it, and data, rounded up to 8; it never
  * passes the ring's end, before which a PAD fills what is left. Positions count bytes and run freely.
@@ -57,8 +57,10 @@ enum {
 struct shm_head {
 	/* line 0: stored by the owner once a burst */
 	uint64_t taken; /* bytes of the ring that it has taken */
-	/* line 1: stored by the owner once, loaded by the peer with each burst */
+	/* line 1: stored by the owner once, unless it sleeps; loaded by the peer with each burst, as one
+	 * word */
 	uint32_t open cache_aligned; /* 1; 0: the owner takes nothing more */
+	uint32_t sleeps; /* 1: the owner sleeps, or is about to; who wakes it stores 0 */
 	/* line 4, 6: of who has the turn */
 	struct shm_box {
 		uint64_t word;
@@ -67,8 +69,18 @@ struct shm_head {
 		uint8_t many[CACHE_LINE];
 	} box __attribute__((__aligned__(4 * CACHE_LINE)));
 };
-static_assert(offsetof(struct shm_head, open) == CACHE_LINE && sizeof(struct shm_head) <= SHM_HEAD,
+static_assert(offsetof(struct shm_head, open) == CACHE_LINE &&
+		offsetof(struct shm_head, sleeps) == CACHE_LINE + 4 &&
+		sizeof(struct shm_head) <= SHM_HEAD,
 	"what changes with each burst shares no line with what does not");
+
+/* `open` and `sleeps` of an owner that takes what comes and does not sleep. */
+#define SHM_AWAKE ((uint64_t)(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 1 : 1ull << 32))
+
+static force_inline bool head_is_awake(const struct shm_head *head)
+{
+	return load_once((const uint64_t *)(const void *)&head->open) == SHM_AWAKE;
+}
 
 enum { SHM_BOX_DATA = CACHE_LINE };
 

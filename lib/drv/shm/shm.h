@@ -18,6 +18,7 @@
  *   serve.c      what the peer asks for: writes, reads, atomics; and the answers
  *   export.c     memory that peers may ask for
  *   fail.c       the data path of a failed queue
+ *   sleep.c      a worker that sleeps until a peer sends
  *   srq.c        bufs that several queues receive into
  *
  * Each queue owns the segment that its peer writes into. Connecting fetches the peer's, by the
@@ -207,7 +208,7 @@ struct shm_tx {
 	uint8_t *slots;   /* SLOT_PLAIN or SLOT_WQE */
 	struct vbn_pool *pool;
 	/* flush */
-	const struct shm_head *peer;
+	struct shm_head *peer;
 	uint32_t rung; /* all before are published */
 	uint32_t done; /* all before have been carried out */
 	struct shm_wqe *wqes;
@@ -358,6 +359,16 @@ uint32_t vbn__shm_srq_posted(const struct vbn_srq *srq);
 struct shm_bufs *vbn__shm_srq_bufs(struct vbn_srq *srq);
 /* Fills it again; the limit's event, where it is reached. How many events. */
 int vbn__shm_srq_refill(struct shm_bufs *bufs, struct vbn_event *event, int n);
+
+/* sleep.c */
+/* What was shown to a peer that sleeps, or has closed: it is woken. False: it takes nothing any more,
+ * and the queue has failed. */
+bool vbn__shm_wake(struct shm_queue *sq);
+/* This process may be woken without a fence of its own on the way to a peer. */
+void vbn__shm_sleep_begin(void);
+uint32_t *vbn__shm_sleep(struct vbn_queue *queue);
+bool vbn__shm_may_sleep(const struct vbn_queue *queue);
+void vbn__shm_sleep_over(struct vbn_queue *queue);
 
 /* queue.c */
 int vbn__shm_queue_create(struct vbn_port *port, struct queue_list *list,

@@ -73,26 +73,29 @@ static force_inline void rang(struct shm_queue *sq)
 	}
 }
 
+/* Behind what shows a burst: sleep.c says what keeps the CPU from looking before. */
+static force_inline bool peer_is_awake(const struct shm_tx *tx)
+{
+	compiler_barrier();
+	return head_is_awake(tx->peer);
+}
+
 fast_path bool vbn__shm_publish(struct shm_queue *sq)
 {
 	struct shm_tx *tx = &sq->tx;
 
-	if (unlikely(!load_once(&tx->peer->open))) {
-		vbn__shm_peer_closed(sq);
-		return false;
-	}
 	ring_publish(&tx->ring);
+	if (unlikely(!peer_is_awake(tx)) && !vbn__shm_wake(sq))
+		return false;
 	rang(sq);
 	return true;
 }
 
 static force_inline void publish_box(struct shm_queue *sq)
 {
-	if (unlikely(!load_once(&sq->tx.peer->open))) {
-		vbn__shm_peer_closed(sq);
-		return;
-	}
 	box_send(sq);
+	if (unlikely(!peer_is_awake(&sq->tx)) && !vbn__shm_wake(sq))
+		return;
 	rang(sq);
 }
 

@@ -9,8 +9,8 @@
 
 #include "drv/shm/shm.h"
 
-/* 1 had no life word, and the lines of the box one behind the other. */
-enum { SHM_VERSION = 2, SHM_VERSION_MIN = 2 };
+/* 1 had no life word, and the lines of the box one behind the other; 2 no word of who sleeps. */
+enum { SHM_VERSION = 3, SHM_VERSION_MIN = 3 };
 
 enum { SHM_REPLY_FDS = 2 };
 
