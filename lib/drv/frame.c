@@ -199,7 +199,7 @@ static int put_tag(struct vbn_buf *buf, uint16_t vlan)
 	return 0;
 }
 
-int vbn__frame_prepare(struct vbn_buf *buf, bool device_l4)
+fast_path int vbn__frame_prepare(struct vbn_buf *buf, bool device_l4)
 {
 	struct vbn_packet *packet = vbn_buf_packet(buf);
 

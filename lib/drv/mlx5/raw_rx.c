@@ -91,8 +91,9 @@ static force_inline void buf_describe(
 
 /* ---- take ---- */
 
-/* The device's clock in ns, read once a burst. */
-static noinline void buf_times(struct raw_queue *raw, struct vbn_buf **bufs, int n, uint32_t index)
+/* The device's clock in ns, read once a burst: by a call of libmlx5, where times are asked for. */
+static cold noinline void buf_times(
+	struct raw_queue *raw, struct vbn_buf **bufs, int n, uint32_t index)
 {
 	struct mlx5dv_clock_info clock;
 
@@ -146,7 +147,7 @@ static force_inline int take(struct raw_queue *raw, struct vbn_buf **bufs, int n
 /* ---- compressed ---- */
 
 /* What the title says holds for all of its session. */
-static bool begin(struct raw_queue *raw, uint8_t seen, const struct mlx5_cqe64 *cqe)
+static fast_path bool begin(struct raw_queue *raw, uint8_t seen, const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t posted = (uint16_t)(raw->rq.head - raw->rq.tail);
 	struct cq *cq = &raw->recv_cq;
@@ -162,7 +163,7 @@ static bool begin(struct raw_queue *raw, uint8_t seen, const struct mlx5_cqe64 *
 	return true;
 }
 
-static void hand_out(struct raw_queue *raw, uint32_t n, struct vbn_buf **bufs)
+static fast_path void hand_out(struct raw_queue *raw, uint32_t n, struct vbn_buf **bufs)
 {
 	struct session *session = raw->recv_cq.session;
 	const struct completion *completions = session_next(session);

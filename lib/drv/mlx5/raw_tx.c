@@ -168,7 +168,8 @@ static force_inline uint32_t stage_single(
 /* ---- any packet ---- */
 
 /* 0, or why it cannot be sent. */
-static int check_any(const struct raw_queue *raw, const struct vbn_buf *buf, uint32_t *segments)
+static fast_path int check_any(
+	const struct raw_queue *raw, const struct vbn_buf *buf, uint32_t *segments)
 {
 	const struct raw_sq *sq = &raw->sq;
 	const uint64_t total = vbn_buf_total(buf);
@@ -191,7 +192,7 @@ static int check_any(const struct raw_queue *raw, const struct vbn_buf *buf, uin
 	return n > sq->max_gather ? -EINVAL : 0;
 }
 
-static int gather(struct raw_queue *raw, const struct vbn_buf *buf, uint32_t k)
+static fast_path int gather(struct raw_queue *raw, const struct vbn_buf *buf, uint32_t k)
 {
 	const struct raw_sq *sq = &raw->sq;
 	uint32_t skip = sq->l2_inline ? L2_INLINE : 0;
@@ -208,7 +209,7 @@ static int gather(struct raw_queue *raw, const struct vbn_buf *buf, uint32_t k)
 }
 
 /* What software sees to is done; the rest is the device's. */
-static int prepare(const struct raw_sq *sq, struct vbn_buf *buf)
+static fast_path int prepare(const struct raw_sq *sq, struct vbn_buf *buf)
 {
 	struct vbn_packet *packet = vbn_buf_packet(buf);
 	const uint16_t asked = packet->flags;
@@ -223,7 +224,7 @@ static int prepare(const struct raw_sq *sq, struct vbn_buf *buf)
 }
 
 /* Stages one packet, whatever it is: 1, 0 without room, -EMSGSIZE, -EINVAL. */
-static noinline int stage_any(struct raw_queue *raw, struct vbn_buf *buf)
+static noinline fast_path int stage_any(struct raw_queue *raw, struct vbn_buf *buf)
 {
 	struct raw_sq *sq = &raw->sq;
 	const uint32_t head = sq->l2_inline ? 3 : 2;
@@ -335,7 +336,7 @@ static fast_path void flush(struct vbn_queue *queue)
 
 /* ---- completions ---- */
 
-static void give_back(
+static fast_path void give_back(
 	struct raw_queue *raw, struct vbn_buf *buf, enum vbn_status status, struct vbn_event *event)
 {
 	*event = (struct vbn_event){
