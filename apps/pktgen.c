@@ -14,6 +14,8 @@ static const struct option options[] = {
 		"frames in all (as many as go)"},
 	{"rate", "N", VALUE_COUNT, VALUE(rate), 1, 1000000000000, NULL,
 		"frames per second in all, at most: what could not go in\ntime is not made up for (unlimited)"},
+	{"window", "N", VALUE_COUNT, VALUE(window), 1, 65536, NULL,
+		"frames on their way at once, at most: the next ones go\nwhen some have come back; what has not after 100 ms is\ntaken for lost (unlimited)"},
 	{"size", "BYTES", VALUE_RANGE, VALUE(size), 60, MAX_FRAME, NULL,
 		"of a frame, without FCS (64, or the least there is for\nIPv6: 80); A-B is any size between, by chance"},
 	{"flows", "N", VALUE_COUNT, VALUE(flows), 1, MAX_FLOWS, NULL,
@@ -117,6 +119,7 @@ static int setup(struct packet_worker *worker)
 	worker->own = own;
 	own->pattern = &pattern;
 	own->conf = worker->run->own;
+	own->came_ns = now_ns();
 	own->generators = calloc((size_t)worker->n_lanes, sizeof(*own->generators));
 	if (!own->generators)
 		return -ENOMEM;
@@ -398,6 +401,10 @@ int cmd_pktgen(int argc, char **argv)
 	if (!conf.packet.duration && !conf.count && !conf.replay)
 		conf.packet.duration = 10 * SECOND;
 	status = check_macs(&conf);
+	if (!status && conf.window && conf.packet.cores && strpbrk(conf.packet.cores, ",-"))
+		status = usage_error(
+			"options --window and --cores contradict each other: what one worker sends may come back to "
+			"another; give one core");
 	if (!status)
 		status = check_replay(&conf, given);
 	if (!status)

@@ -21,7 +21,7 @@ enum {
 struct pktgen_options {
 	struct packet_options packet;
 	const char *dst_mac, *src_mac, *dst_ip, *src_ip, *sport, *dport, *replay;
-	int64_t rate, size, last_size, flows, count, vlan, ttl;
+	int64_t rate, size, last_size, flows, count, vlan, ttl, window;
 	bool verify;
 };
 
@@ -69,6 +69,9 @@ struct pktgen_worker {
 	const struct pattern *pattern;
 	const struct pktgen_options *conf;
 	uint64_t returned; /* read by the monitor */
+	uint64_t sent;     /* of all its generators */
+	/* of a window: taken for lost, and when something came last */
+	uint64_t given_up, came_ns;
 	uint32_t seq;
 	struct histogram times;
 	/* of a replay */

@@ -2,6 +2,8 @@
  * the stamps of what comes back */
 #include "pktgen.h"
 
+#define WINDOW_PATIENCE (SECOND / 10)
+
 /* ---- what comes back ---- */
 
 static force_inline bool is_ours(
@@ -26,6 +28,7 @@ static void look_at(struct pktgen_worker *own, struct lane *lane, struct vbn_buf
 		histogram_record(&own->times, now > stamp.ns ? now - stamp.ns : 0);
 	}
 	vbn_count(&own->returned, returned);
+	own->came_ns = returned ? now : own->came_ns;
 	vbn_count(&lane->drops[DROP_STRANGER], (uint64_t)n - returned);
 }
 
@@ -66,14 +69,34 @@ static int due(struct generator *gen, int burst, uint64_t now)
 	return due < burst ? (int)due : burst;
 }
 
-static int how_many(const struct packet_worker *worker, struct generator *gen, uint64_t now)
+/* Frames that may be on their way beside those that are; what has not come back for so long does not count. */
+static int64_t window_room(struct pktgen_worker *own, uint64_t now)
 {
+	const uint64_t gone = own->returned + own->given_up;
+	const uint64_t out = own->sent > gone ? own->sent - gone : 0;
+
+	if (out && now - own->came_ns > WINDOW_PATIENCE)
+		own->given_up += out;
+	else
+		return own->conf->window - (int64_t)out;
+	own->came_ns = now;
+	return own->conf->window;
+}
+
+static int how_many(struct packet_worker *worker, struct generator *gen, uint64_t now)
+{
+	struct pktgen_worker *own = worker->own;
 	const uint64_t left = gen->limit - gen->sent;
 	uint32_t out = vbn_queue_outstanding(gen->lane->queue);
 	int64_t room = worker->run->conf.tx_depth - (int64_t)out;
 	int n = gen->per_ns > 0 ? due(gen, worker->burst, now) : worker->burst;
 
 	n = (uint64_t)n < left ? n : (int)left;
+	if (own->conf->window) {
+		int64_t window = window_room(own, now);
+
+		room = window < room ? window : room;
+	}
 	return n < room ? n : (int)room;
 }
 
@@ -154,6 +177,7 @@ static int send(struct packet_worker *worker, struct generator *gen, struct vbn_
 		sent = 0;
 	}
 	vbn_count(&gen->sent, (uint64_t)sent);
+	((struct pktgen_worker *)worker->own)->sent += (uint64_t)sent;
 	gen->paced += (uint64_t)sent;
 	return sent;
 }

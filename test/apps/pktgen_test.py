@@ -91,6 +91,21 @@ class Generate(CommandTest):
                 self.assertEqual(times, sorted(times))
                 self.assertGreater(times[0], 0)
 
+    def test_window(self):
+        """Given a window and nobody who sends back, then no more go until those are given up; with somebody all go."""
+        wire = device("shut")
+        answer = verbena("pktgen", "--device", "tap:shut", "--window", "5", "--duration", "50ms", "--json", "-")
+        self.status(answer, DONE)
+        self.assertEqual(strict_json(answer.out)["sent"] % 5, 0)
+        self.assertEqual(strict_json(answer.out)["sent"], len(wire.receive(1000, 0.3)))
+        wire.close()
+        wire = device("open")
+        process = start("pktgen", "--device", "tap:open", "--window", "4", "--count", "100", "--verify", "--json", "-")
+        reflect(wire, 100)
+        result = self.result(process)
+        wire.close()
+        self.assertEqual((result["sent"], result["returned"]), (100, 100))
+
     def test_strangers(self):
         """What is not of this run is a drop by name."""
         wire = device("others")
@@ -131,6 +146,7 @@ class Generate(CommandTest):
                 (["--dst-ip", "fd00::1", "--src-ip", "10.0.0.1"], ["--src-ip", "--dst-ip", "contradict"]),
                 (["--sport", "70000"], ["--sport", "65535"]), (["--dport", "9-1"], ["--dport"]), (["--size", "59"], ["--size", "from 60"]),
                 (["--dst-mac", "02:"], ["--dst-mac", "no MAC"]), (["--size", "64", "--dst-ip", "fd00::1"], ["--size", "at least"]),
+                (["--window", "9", "--cores", "0,1"], ["--window", "--cores", "contradict"]),
                 (["--pcap-replay", "x", "--size", "64"], ["--pcap-replay", "--size", "contradict"])):
             answer = verbena("pktgen", "--device", "tap:none", *args)
             self.status(answer, USAGE)
