@@ -20,9 +20,10 @@ def device(name):
 
 def reflect(wire, n, left_out=()):
     """Sends back what comes, but for some of it."""
-    for number, frame in enumerate(wire.receive(n)):
-        if number not in left_out:
-            wire.send(frame[6:12] + frame[:6] + frame[12:])
+    for number in range(n):
+        for frame in wire.receive(1):
+            if number not in left_out:
+                wire.send(frame[6:12] + frame[:6] + frame[12:])
 
 
 class Generate(CommandTest):
