@@ -80,13 +80,22 @@ static force_inline bool peer_is_awake(const struct shm_tx *tx)
 	return head_is_awake(tx->peer);
 }
 
+/* By itself, so that who publishes needs no stack for it. */
+static noinline bool rang_asleep(struct shm_queue *sq)
+{
+	if (!vbn__shm_wake(sq))
+		return false;
+	rang(sq);
+	return true;
+}
+
 fast_path bool vbn__shm_publish(struct shm_queue *sq)
 {
 	struct shm_tx *tx = &sq->tx;
 
 	ring_publish(&tx->ring);
-	if (unlikely(!peer_is_awake(tx)) && !vbn__shm_wake(sq))
-		return false;
+	if (unlikely(!peer_is_awake(tx)))
+		return rang_asleep(sq);
 	rang(sq);
 	return true;
 }
@@ -94,9 +103,10 @@ fast_path bool vbn__shm_publish(struct shm_queue *sq)
 static force_inline void publish_box(struct shm_queue *sq)
 {
 	box_send(sq);
-	if (unlikely(!peer_is_awake(&sq->tx)) && !vbn__shm_wake(sq))
-		return;
-	rang(sq);
+	if (unlikely(!peer_is_awake(&sq->tx)))
+		rang_asleep(sq);
+	else
+		rang(sq);
 }
 
 /* ---- operations that wait ---- */
