@@ -27,7 +27,7 @@ void vbn__shm_sleep_begin(void)
 
 /* ---- the sender ---- */
 
-noinline bool vbn__shm_wake(struct shm_queue *sq)
+cold noinline bool vbn__shm_wake(struct shm_queue *sq)
 {
 	struct shm_head *peer = sq->tx.peer;
 
