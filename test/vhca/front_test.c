@@ -366,6 +366,29 @@ static void test_real_path_is_pci_like(void **state)
 
 /* ---- the real system ---- */
 
+/* A directory that both trees have lists what either has, each name once, again after rewinding. */
+static void test_directory_of_both(void **state)
+{
+	DIR *dir = opendir("/sys/bus/pci/devices");
+	const struct dirent *entry;
+
+	(void)state;
+	if (!dir) /* a machine without PCI has nothing to be laid over */
+		return;
+	for (int round = 0; round < 2; round++) {
+		int ours = 0, dots = 0;
+
+		while ((entry = readdir(dir))) {
+			ours += !strcmp(entry->d_name, "00fe:01:00.0");
+			dots += !strcmp(entry->d_name, "..");
+		}
+		assert_int_equal(ours, 1);
+		assert_int_equal(dots, 1);
+		rewinddir(dir);
+	}
+	closedir(dir);
+}
+
 static void test_everything_else_passes(void **state)
 {
 	int (*volatile open_any)(const char *, int, ...) =
@@ -729,6 +752,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_directories),
 		cmocka_unit_test(test_stat_says_what_a_kernel_would),
 		cmocka_unit_test(test_real_path_is_pci_like),
+		cmocka_unit_test(test_directory_of_both),
 		cmocka_unit_test(test_everything_else_passes),
 		cmocka_unit_test(test_rdma_netlink_is_refused),
 		cmocka_unit_test(test_duplicates_are_the_device_too),
