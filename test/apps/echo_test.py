@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from command import DONE, SLOWER, CommandTest, main
+from command import DONE, SLOWER, VERBENA, CommandTest, main
 from packets import Wire, captured, checksum, ended, ip, own_network, started, strict_json, udp4
 
 SIZES = 1, 100, 1472, 1473, 5000, 40000
@@ -82,9 +82,21 @@ class Echo(CommandTest):
     def test_linux(self):
         """Given addresses of both versions, then Linux gets ping and UDP answered, in fragments too, and the capture is clean."""
         device("host", "10.4.0.1/24", "fd04::1/64")
+        self.answers(["echo", "--device", "tap:host"])
+
+    def test_emulated(self):
+        """The same on the emulated ConnectX, whose wire is a TAP device."""
+        ip("tuntap", "add", "dev", "nic", "mode", "tap")
+        ip("link", "set", "nic", "up")
+        ip("addr", "add", "10.4.0.1/24", "dev", "nic")
+        ip("addr", "add", "fd04::1/64", "dev", "nic", "nodad")
+        self.answers(["vhca", "--wire", "tap:nic", "--", VERBENA, "echo", "--device", "mlx5_0"])
+        ip("link", "del", "nic")
+
+    def answers(self, command):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "echo.pcapng")
-            process = started("echo", "--device", "tap:host", "--ip", "10.4.0.2/24", "--ip", "fd04::2/64", "--pcap", path, "--json", "-")
+            process = started(*command, "--ip", "10.4.0.2/24", "--ip", "fd04::2/64", "--pcap", path, "--json", "-")
             for family, address in (socket.AF_INET, "10.4.0.2"), (socket.AF_INET6, "fd04::2"):
                 for size in SIZES:
                     data = random.randbytes(size)

@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from command import CANNOT, DONE, SLOWER, CommandTest, main
-from packets import KEYS, Wire, accounted, captured, ended, own_network, started, strict_json, udp4, verbena
+from command import CANNOT, DONE, SLOWER, VERBENA, CommandTest, main
+from packets import KEYS, Wire, accounted, captured, ended, ip, own_network, started, strict_json, udp4, verbena
 
 FRAMES = 200
 
@@ -39,8 +39,17 @@ class Forward(CommandTest):
 
     def test_macswap(self):
         """Given frames of all sizes, when they come back, then their MACs are swapped and all else is as it was."""
-        process = started("fwd", "macswap", "--device", "tap:swap", "--json", "-")
-        wire = Wire("swap")
+        self.swapped("swap", "fwd", "macswap", "--device", "tap:swap")
+
+    def test_macswap_emulated(self):
+        """The same on the emulated ConnectX, whose wire is a TAP device."""
+        ip("tuntap", "add", "dev", "nic", "mode", "tap")
+        ip("link", "set", "nic", "up")
+        self.swapped("nic", "vhca", "--wire", "tap:nic", "--", VERBENA, "fwd", "macswap", "--device", "mlx5_0")
+
+    def swapped(self, name, *command):
+        process = started(*command, "--json", "-")
+        wire = Wire(name)
         sent = frames(1)
         came = through(wire, wire, sent)
         result = self.stop(process)
