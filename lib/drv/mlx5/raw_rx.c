@@ -108,38 +108,103 @@ static cold noinline void buf_times(
 	}
 }
 
+/* What the entries before have said: most are of the same kind. */
+struct last_facts {
+	uint32_t kind; /* both bytes that cqe_facts() looks at; NO_KIND: none */
+	uint64_t facts;
+};
+enum { NO_KIND = 1 << 16 };
+
+static force_inline uint64_t same_facts(const struct mlx5_cqe64 *cqe, struct last_facts *last)
+{
+	uint16_t kind;
+
+	static_assert(offsetof(struct mlx5_cqe64, l4_hdr_type_etc) ==
+			offsetof(struct mlx5_cqe64, hds_ip_ext) + 1,
+		"both are read at once");
+	memcpy(&kind, &cqe->hds_ip_ext, sizeof(kind));
+	if (unlikely(kind != last->kind)) {
+		last->facts = cqe_facts(cqe);
+		last->kind = cqe->l4_hdr_type_etc & CQE_VLAN_STRIPPED ? NO_KIND : kind;
+	}
+	return last->facts;
+}
+
+/* What one entry says, into the buf that it is about. */
+static force_inline void buf_arrived(struct vbn_buf *buf, const struct mlx5_cqe64 *cqe,
+	uint64_t facts, uint32_t offset, uint64_t word)
+{
+	buf_set(buf, (uint8_t *)buf + offset, word);
+	buf->mark = cqe_hash(cqe);
+	if (((const uint8_t *)cqe)[CQE_HASH_TYPE_AT])
+		facts |= facts_flag(VBN_PACKET_HASH);
+	buf->peer[1] = 0;
+	if (unlikely(cqe->sop_drop_qpn & be32(0xffffff))) {
+		buf->mark = cqe_qpn(cqe);
+		facts = (facts & ~facts_flag(VBN_PACKET_HASH)) | facts_flag(VBN_PACKET_MARK);
+	}
+	buf->peer[0] = facts;
+}
+
+/* Entries one behind the other, up to the end of the ring of CQEs or of that of slots: within a pass
+ * the owner bit is the same. */
+static force_inline uint32_t take_run(
+	struct raw_queue *raw, struct vbn_buf **bufs, uint32_t most, uint64_t *bytes)
+{
+	const struct rq *rq = &raw->rq;
+	const struct cq *cq = &raw->recv_cq;
+	const size_t stride = (size_t)1 << cq->log2_stride;
+	const uint8_t expected =
+		(uint8_t)(CQE_IS(MLX5_CQE_RESP_SEND) | (cq->index >> cq->log2_count & 1));
+	const uint32_t slot = rq->tail & rq->mask, offset = rq->data_offset;
+	const uint64_t word = len_and_word(rq->pool, 0);
+	const struct mlx5_cqe64 *cqe = cq_entry(cq, cq->index);
+	struct vbn_buf *const *slots = rq->slots + slot, *const * end;
+	struct last_facts last = {.kind = NO_KIND};
+	uint64_t sum = 0;
+
+	most = min(most, cq->mask + 1 - (cq->index & cq->mask));
+	most = min(most, rq->mask + 1u - slot);
+	for (end = slots + most; slots != end; slots++) {
+		struct vbn_buf *buf;
+		uint32_t len;
+
+		if ((load_once(&cqe->op_own) & 0xfd) != expected)
+			break;
+		owner_before_body(); /* as cq_look() has it */
+		buf = *slots;
+		len = from_be32(cqe->byte_cnt);
+		buf_arrived(buf, cqe, same_facts(cqe, &last), offset, word | len);
+		*bufs++ = buf;
+		sum += len;
+		cqe = (const void *)((const uint8_t *)cqe + stride);
+	}
+	*bytes += sum;
+	return most - (uint32_t)(end - slots);
+}
+
 static force_inline int take(struct raw_queue *raw, struct vbn_buf **bufs, int n, const bool timed)
 {
-	struct rq *rq = &raw->rq;
-	const struct cq ring = raw->recv_cq; /* what does not change stays in registers */
-	const uint64_t word = len_and_word(rq->pool, 0);
-	struct vbn_buf *const *const slots = rq->slots;
-	const uint32_t first = ring.index;
-	uint16_t tail = rq->tail;
+	struct cq *cq = &raw->recv_cq;
+	const uint32_t first = cq->index;
 	uint64_t bytes = 0;
-	int got;
+	int got = 0;
 
-	for (got = 0; got < n; got++, tail++) {
-		const struct mlx5_cqe64 *cqe;
-		const uint8_t seen = cq_look(&ring, first + (uint32_t)got, &cqe);
-		struct vbn_buf *buf = slots[tail & rq->mask];
-		const uint32_t len = from_be32(cqe->byte_cnt);
+	while (got < n) {
+		const uint32_t run = take_run(raw, bufs + got, (uint32_t)(n - got), &bytes);
 
-		if (unlikely(seen != CQE_IS(MLX5_CQE_RESP_SEND)))
+		got += (int)run;
+		cq->index += run;
+		raw->rq.tail = (uint16_t)(raw->rq.tail + run);
+		if (!run)
 			break;
-		buf_set(buf, (uint8_t *)buf + rq->data_offset, word | len);
-		buf_describe(buf, cqe_facts(cqe), cqe_qpn(cqe), cqe_hash(cqe),
-			((const uint8_t *)cqe)[CQE_HASH_TYPE_AT] != 0);
-		bufs[got] = buf;
-		bytes += len;
 	}
 	if (got) {
 		if (timed)
 			buf_times(raw, bufs, got, first);
-		rq->tail = tail;
 		count_add(&raw->queue.stats.rx_messages, (uint64_t)got);
 		count_add(&raw->queue.stats.rx_bytes, bytes);
-		cq_consume(&raw->recv_cq, first + (uint32_t)got);
+		cq_consume(cq, cq->index);
 	}
 	return got;
 }

@@ -95,31 +95,44 @@ static force_inline uintptr_t slot_of_plain(
 	return (uintptr_t)buf | (word != sq->plain_word ? SLOT_EVENT : 0);
 }
 
-/* Stages plain packets that want the same of the device, as one WQE that ends before the ring does. */
+/* Stages plain packets that want the same of the device, as one WQE that ends before the ring does,
+ * and before that of slots does. */
 static force_inline uint32_t stage_multi(struct raw_queue *raw, struct vbn_buf **bufs, uint32_t n)
 {
 	struct raw_sq *sq = &raw->sq;
 	const uint32_t until_end = min(sq->mask + 1 - (sq->head & sq->mask), wqebb_room(sq));
-	const uint32_t flags = send_flags(bufs[0]), packet_mask = sq->packet_mask;
+	const uint32_t slot = sq->staged & sq->packet_mask;
+	const uint32_t flags = send_flags(bufs[0]), plain_word = sq->plain_word;
+	const uint32_t span = sq->longest - LEAST_FRAME;
 	const __be32 lkey = sq->lkey;
 	uint8_t *wqe = raw_wqebb(sq, sq->head), *data = wqe + 16 * MULTI_HEAD;
+	uintptr_t *slots = sq->slots + slot;
+	struct vbn_buf **const first = bufs, **end;
 	uint32_t most = min(n, (uint32_t)MULTI_MOST), i;
 	uint64_t bytes = 0;
 
-	most = min(most, until_end * 4 - MULTI_HEAD);
+	most = min(most, sq->packet_mask + 1 - slot);
 	if (unlikely(!until_end || flags & sq->slow_flags))
 		return 0;
-	for (i = 0; i < most; i++, data += 16) {
-		struct vbn_buf *buf = bufs[i];
-		const uint32_t word = buf_word(buf);
+	most = min(most, until_end * 4 - MULTI_HEAD);
+	for (end = bufs + most; bufs != end; bufs++, data += 16) {
+		struct vbn_buf *buf = *bufs;
+		const uint32_t other = buf_word(buf) ^ plain_word, len = buf->len;
+		uintptr_t entry = (uintptr_t)buf;
 
-		if (unlikely(!is_plain(sq, buf, word, flags, LEAST_FRAME)))
+		if (unlikely(other)) {
+			if (other & ~BUF_MARKS)
+				break;
+			entry |= SLOT_EVENT;
+		}
+		if (unlikely(send_flags(buf) != flags || len - LEAST_FRAME > span))
 			break;
-		data_write(data, buf->len, lkey, buf->data);
-		sq->slots[(sq->staged + i) & packet_mask] = slot_of_plain(sq, buf, word);
+		data_write(data, len, lkey, buf->data);
+		*slots++ = entry;
 		vbn__buf_debug_sent(buf);
-		bytes += buf->len;
+		bytes += len;
 	}
+	i = (uint32_t)(bufs - first);
 	if (unlikely(!i))
 		return 0;
 	ctrl_write(wqe, be32(idx_opcode(sq->head, MULTI_OPCODE)),
@@ -363,19 +376,22 @@ static force_inline int release(
 	struct raw_sq *sq = &raw->sq;
 	const uintptr_t *const slots = sq->slots;
 	const uint32_t mask = sq->packet_mask;
-	const uint16_t end = sq->done;
 	struct pool_homecoming home = pool_open(sq->pool);
-	uint16_t at = sq->released;
+	uint32_t at = sq->released;
+	const uint32_t end = at + (uint16_t)(sq->done - sq->released);
 	int got = 0;
 
 	for (; at != end; at++) {
 		const uintptr_t slot = slots[at & mask];
-		struct vbn_buf *buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
+		struct vbn_buf *buf = (struct vbn_buf *)slot;
 
 		if (likely(!(slot & SLOT_BITS))) {
 			vbn__buf_debug_done(buf);
 			pool_take_home(&home, buf);
-		} else if (slot & SLOT_EVENT) {
+			continue;
+		}
+		buf = (struct vbn_buf *)(slot & ~(uintptr_t)SLOT_BITS);
+		if (slot & SLOT_EVENT) {
 			if (got == n)
 				break;
 			vbn__buf_debug_done(buf);
@@ -388,8 +404,8 @@ static force_inline int release(
 	}
 	pool_close(&home);
 	count_add(status == VBN_OK ? &raw->queue.stats.tx_done : &raw->queue.stats.tx_flushed,
-		(uint16_t)(at - sq->released));
-	sq->released = at;
+		at - sq->released);
+	sq->released = (uint16_t)at;
 	return got;
 }
 

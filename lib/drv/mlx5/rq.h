@@ -92,12 +92,21 @@ static force_inline void rq_refill(struct rq *rq, struct vbn_queue_stats *stats)
 	count_add(&stats->rx_no_buf, wanted - n);
 	if (!n)
 		return;
-	for (struct vbn_buf **top = pool->stack + pool->n_free; head != end; head++) {
-		struct vbn_buf *buf = *--top;
+	for (struct vbn_buf **top = pool->stack + pool->n_free; head != end;) {
+		const uint32_t at = head & rq->mask, offset = rq->post_offset;
+		const uint32_t run = min((uint32_t)(uint16_t)(end - head), rq->mask + 1u - at);
+		const size_t stride = (size_t)1 << rq->log2_stride;
+		struct vbn_buf **slot = rq->slots + at, **const last = slot + run;
+		struct mlx5_wqe_data_seg *wqe = rq_wqe(rq, head);
 
-		vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
-		rq->slots[head & rq->mask] = buf;
-		rq_wqe(rq, head)->addr = be64((uintptr_t)buf + rq->post_offset);
+		for (; slot != last; wqe = (void *)((uint8_t *)wqe + stride)) {
+			struct vbn_buf *buf = *--top;
+
+			vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
+			*slot++ = buf;
+			wqe->addr = be64((uintptr_t)buf + offset);
+		}
+		head = (uint16_t)(head + run);
 	}
 	pool->n_free -= n;
 	rq->head = head;
