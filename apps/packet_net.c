@@ -118,7 +118,7 @@ static int add_routes(const struct texts *routes)
 int net_prepare(struct packet_run *run, const struct net_options *options)
 {
 	static struct split split;
-	static char names[MAX_DEVICES][8];
+	static char names[MAX_DEVICES][16];
 	struct vbn_net_interface_conf interfaces[MAX_DEVICES] = {0};
 	struct vbn_net_conf conf = {.name = run->command->name,
 		.interfaces = interfaces,

@@ -87,11 +87,11 @@ class Echo(CommandTest):
     def test_emulated(self):
         """The same on the emulated ConnectX, whose wire is a TAP device."""
         ip("tuntap", "add", "dev", "nic", "mode", "tap")
+        self.addCleanup(ip, "link", "del", "nic")
         ip("link", "set", "nic", "up")
         ip("addr", "add", "10.4.0.1/24", "dev", "nic")
         ip("addr", "add", "fd04::1/64", "dev", "nic", "nodad")
         self.answers(["vhca", "--wire", "tap:nic", "--", VERBENA, "echo", "--device", "mlx5_0"])
-        ip("link", "del", "nic")
 
     def answers(self, command):
         with tempfile.TemporaryDirectory() as folder:

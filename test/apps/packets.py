@@ -1,4 +1,5 @@
 """packets.py - packet commands in tests: a network namespace of the test's own, frames by packet sockets, captures"""
+import atexit
 import ctypes
 import os
 import socket
@@ -61,6 +62,7 @@ class Wire:
 def started(*args):
     """The command, once its queues are there."""
     process = start(*args)
+    atexit.register(process.kill)  # where a test fails; of one that has ended it is nothing
     try:
         read_until(process.stderr, ": ready")
     except AssertionError:

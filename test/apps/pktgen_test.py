@@ -6,6 +6,7 @@ import socket
 import struct
 import tempfile
 import threading
+import time
 
 from command import DONE, LOST, SLOWER, STOPPED, USAGE, CommandTest, main, start
 from packets import KEYS, Wire, checksum, ended, ip, own_network, started, strict_json, udp4, verbena
@@ -61,9 +62,12 @@ class Generate(CommandTest):
         process = start("pktgen", "--device", "tap:six", "--count", "50", "--rate", "10k", "--dst-ip", "fd00::9", "--flows", "5", "--vlan", "7",
                         "--size", "100", "--json", "-")
         wire.socket.setsockopt(263, 8, 1)  # SOL_PACKET, PACKET_AUXDATA: the kernel takes tags out of frames
-        frames, tags = [], set()
-        while len(frames) < 50:
-            frame, aux, _, address = wire.socket.recvmsg(2048, 256)
+        frames, tags, until = [], set(), time.monotonic() + 20 * SLOWER
+        while len(frames) < 50 and time.monotonic() < until:
+            try:
+                frame, aux, _, address = wire.socket.recvmsg(2048, 256)
+            except TimeoutError:
+                continue
             if address[2] == 4:
                 continue
             frames.append(frame)
