@@ -32,9 +32,11 @@ static inline struct rdma_port *rdma_port(struct vbn_port *port)
 }
 
 /* Every port of every RDMA device of a driver: driver_of says its name, or NULL where it has not the
- * device. At most n are written; how many. */
-int vbn__rdma_list(
-	const char *(*driver_of)(struct ibv_device *device), struct vbn_port_info *infos, int n);
+ * device. `add`, where it is not NULL, says what the driver has beyond verbs. At most n are written; how
+ * many. */
+int vbn__rdma_list(const char *(*driver_of)(struct ibv_device *device),
+	void (*add)(struct vbn_port_info *info, struct ibv_context *context),
+	struct vbn_port_info *infos, int n);
 
 /* Fills a zeroed rdma_port by name; open_device opens as the driver wants it and returns NULL with
  * errno set, or not. */

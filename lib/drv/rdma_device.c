@@ -233,8 +233,9 @@ static int device_node(const char *device)
 	return vbn__topo_device_node(NULL, path);
 }
 
-int vbn__rdma_list(
-	const char *(*driver_of)(struct ibv_device *device), struct vbn_port_info *infos, int n)
+int vbn__rdma_list(const char *(*driver_of)(struct ibv_device *device),
+	void (*add)(struct vbn_port_info *info, struct ibv_context *context),
+	struct vbn_port_info *infos, int n)
 {
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 	int found = 0;
@@ -267,6 +268,8 @@ int vbn__rdma_list(
 				info->node = device_node(name);
 				info->gid_index = -1;
 				describe(info, context, &device, &attr);
+				if (add)
+					add(info, context);
 			}
 		}
 		ibv_close_device(context);

@@ -1336,11 +1336,29 @@ static void test_device_fatal(void **state)
 	expect_failed(wire.tx, VBN_DEVICE_ERROR, "fatal error");
 }
 
+/* A port that is not open says so, too. */
+static void test_listed(void **state)
+{
+	struct vbn_port_info infos[8];
+	const int n = vbn_port_list(infos, ARRAY_SIZE(infos));
+	int found = 0;
+
+	(void)state;
+	for (int i = 0; i < n; i++)
+		if (!strncmp(infos[i].name, "mlx5_", 5)) {
+			assert_has(infos[i].capabilities, " packet");
+			assert_true(infos[i].max_rx_queues > 1);
+			found++;
+		}
+	assert_int_equal(found, 2);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_wire, close_wire)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		test(test_listed),
 		test(test_plain),
 		test(test_forms),
 		test(test_multi_packet),

@@ -24,7 +24,7 @@ static struct ibv_context *open_device(struct ibv_device *device)
 
 static int list(struct vbn_port_info *infos, int n)
 {
-	return vbn__rdma_list(driver_of, infos, n);
+	return vbn__rdma_list(driver_of, vbn__raw_describe, infos, n);
 }
 
 static void close_port(struct vbn_port *port)

@@ -105,7 +105,11 @@ struct raw_caps {
 	uint32_t max_queues; /* of a group; 0: it has no raw Ethernet */
 	bool multi_packet, l2_inline, checksums, strips_vlan, timestamps;
 };
-void vbn__raw_caps(struct rdma_port *port, struct raw_caps *caps);
+void vbn__raw_caps(
+	const struct vbn_port_info *info, struct ibv_context *context, struct raw_caps *caps);
+
+/* Adds raw Ethernet to what is said of a port that is not open. */
+void vbn__raw_describe(struct vbn_port_info *info, struct ibv_context *context);
 
 /* Adds raw Ethernet to what a port says of itself: on the control thread. */
 void vbn__raw_port(struct rdma_port *port, const struct vbn_port_conf *conf);

@@ -15,17 +15,17 @@ enum { MOST_QUEUES = 64 };
 
 /* ---- the device ---- */
 
-void vbn__raw_caps(struct rdma_port *port, struct raw_caps *caps)
+void vbn__raw_caps(
+	const struct vbn_port_info *info, struct ibv_context *context, struct raw_caps *caps)
 {
 	struct ibv_device_attr_ex attr = {0};
 	struct mlx5dv_context dv = {0};
 
 	*caps = (struct raw_caps){0};
-	if (port->port.info.link != VBN_LINK_ETHERNET ||
-		ibv_query_device_ex(port->context, NULL, &attr) || !attr.max_wq_type_rq ||
-		!attr.rss_caps.max_rwq_indirection_tables)
+	if (info->link != VBN_LINK_ETHERNET || ibv_query_device_ex(context, NULL, &attr) ||
+		!attr.max_wq_type_rq || !attr.rss_caps.max_rwq_indirection_tables)
 		return;
-	if (mlx5dv_query_device(port->context, &dv))
+	if (mlx5dv_query_device(context, &dv))
 		return;
 	caps->max_queues = min((uint32_t)MOST_QUEUES, attr.rss_caps.max_rwq_indirection_table_size);
 	caps->checksums = attr.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM;
@@ -86,21 +86,29 @@ static uint64_t read_counter(const struct rdma_port *port, const char *name)
 	return strtoull(text, NULL, 10);
 }
 
-void vbn__raw_port(struct rdma_port *port, const struct vbn_port_conf *conf)
+void vbn__raw_describe(struct vbn_port_info *info, struct ibv_context *context)
 {
-	struct vbn_port_info *info = &port->port.info;
 	const size_t n = strlen(info->capabilities);
 	struct raw_caps caps;
-	uint32_t mtu;
 
-	vbn__raw_caps(port, &caps);
+	vbn__raw_caps(info, context, &caps);
 	if (!caps.max_queues)
 		return;
 	snprintf(info->capabilities + n, sizeof(info->capabilities) - n, " packet");
+	info->max_rx_queues = caps.max_queues;
+}
+
+void vbn__raw_port(struct rdma_port *port, const struct vbn_port_conf *conf)
+{
+	struct vbn_port_info *info = &port->port.info;
+	uint32_t mtu;
+
+	vbn__raw_describe(info, port->context);
+	if (!info->max_rx_queues)
+		return;
 	mac_of_gid(port, info->mac);
 	mtu = interface_mtu(port);
 	info->frame_mtu = conf && conf->frame_mtu ? conf->frame_mtu : mtu ? mtu : 1500;
-	info->max_rx_queues = caps.max_queues;
 	port->out_of_buffer = read_counter(port, "out_of_buffer");
 }
 
@@ -349,7 +357,7 @@ int vbn__raw_create(struct vbn_port *base, struct queue_list *list,
 	struct raw_caps caps;
 	int ret;
 
-	vbn__raw_caps(port, &caps);
+	vbn__raw_caps(&base->info, port->context, &caps);
 	ret = check_conf(base, conf, &caps);
 	if (ret)
 		return ret;

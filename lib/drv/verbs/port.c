@@ -18,7 +18,7 @@ static const char *driver_of(struct ibv_device *device)
 
 static int list(struct vbn_port_info *infos, int n)
 {
-	return vbn__rdma_list(driver_of, infos, n);
+	return vbn__rdma_list(driver_of, NULL, infos, n);
 }
 
 static void close_port(struct vbn_port *port)
