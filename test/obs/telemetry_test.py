@@ -13,7 +13,7 @@ KINDS = "channel channels control exchange pool port queue srq subject telemetry
 COMMANDS = sorted(["/", "/help", "/info", "/subject/echo"] +
                   [f"/verbena/{kind}/{verb}" for kind in KINDS for verb in ("all", "info", "list", "stats")])
 WORKER_STATS = ("iterations idle_iterations busy_cycles total_cycles timers_fired posts_sent posts_run posts_waited "
-                "bufs_sent_home bufs_came_home bufs_waited messages bytes").split()
+                "bufs_sent_home bufs_came_home bufs_waited sleeps messages bytes").split()
 QUEUE_INFO = "id name worker port transport tx_depth rx_depth".split()
 
 

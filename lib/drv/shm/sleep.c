@@ -27,7 +27,7 @@ void vbn__shm_sleep_begin(void)
 
 /* ---- the sender ---- */
 
-cold noinline bool vbn__shm_wake(struct shm_queue *sq)
+cold bool vbn__shm_wake(struct shm_queue *sq)
 {
 	struct shm_head *peer = sq->tx.peer;
 

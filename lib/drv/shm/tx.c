@@ -81,7 +81,7 @@ static force_inline bool peer_is_awake(const struct shm_tx *tx)
 }
 
 /* By itself, so that who publishes needs no stack for it. */
-static noinline bool rang_asleep(struct shm_queue *sq)
+static cold bool rang_asleep(struct shm_queue *sq)
 {
 	if (!vbn__shm_wake(sq))
 		return false;
