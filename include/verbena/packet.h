@@ -14,8 +14,8 @@
  * and no rx_pool. A buf is one frame, from the destination MAC on and without FCS; what is shorter than
  * 60 bytes is padded by whoever has to. Where the ring is full, what was not sent stays with the caller.
  *
- * What is known of a frame is in its buf, in the room that a datagram has its peer in: a driver sets all
- * of it with each frame that it hands out. A sender sets `flags` of each frame that it sends, 0 where it
+ * What is known of a frame is in its buf, in the room that a datagram has its peer in: a driver sets it
+ * with each frame that it hands out, the time where its flag says so. A sender sets `flags` of each frame that it sends, 0 where it
  * wants nothing: a frame that has been received and is sent on still has its receive flags, which mean
  * nothing to a sender and do no harm.
  */

@@ -86,7 +86,6 @@ static force_inline void buf_describe(
 	facts |= tag ? facts_flag(VBN_PACKET_MARK) : hashed ? facts_flag(VBN_PACKET_HASH) : 0;
 	buf->mark = tag ? tag : hash;
 	buf->peer[0] = facts;
-	buf->peer[1] = 0;
 }
 
 /* ---- take ---- */
@@ -108,24 +107,27 @@ static cold noinline void buf_times(
 	}
 }
 
-/* What the entries before have said: most are of the same kind. */
+/* What the entry before has said: most are of the same kind. */
 struct last_facts {
 	uint32_t kind; /* both bytes that cqe_facts() looks at; NO_KIND: none */
+	uint8_t hash_type;
 	uint64_t facts;
 };
 enum { NO_KIND = 1 << 16 };
 
 static force_inline uint64_t same_facts(const struct mlx5_cqe64 *cqe, struct last_facts *last)
 {
+	const uint8_t hash_type = ((const uint8_t *)cqe)[CQE_HASH_TYPE_AT];
 	uint16_t kind;
 
 	static_assert(offsetof(struct mlx5_cqe64, l4_hdr_type_etc) ==
 			offsetof(struct mlx5_cqe64, hds_ip_ext) + 1,
 		"both are read at once");
 	memcpy(&kind, &cqe->hds_ip_ext, sizeof(kind));
-	if (unlikely(kind != last->kind)) {
-		last->facts = cqe_facts(cqe);
+	if (unlikely(kind != last->kind || hash_type != last->hash_type)) {
+		last->facts = cqe_facts(cqe) | (hash_type ? facts_flag(VBN_PACKET_HASH) : 0);
 		last->kind = cqe->l4_hdr_type_etc & CQE_VLAN_STRIPPED ? NO_KIND : kind;
+		last->hash_type = hash_type;
 	}
 	return last->facts;
 }
@@ -136,10 +138,7 @@ static force_inline void buf_arrived(struct vbn_buf *buf, const struct mlx5_cqe6
 {
 	buf_set(buf, (uint8_t *)buf + offset, word);
 	buf->mark = cqe_hash(cqe);
-	if (((const uint8_t *)cqe)[CQE_HASH_TYPE_AT])
-		facts |= facts_flag(VBN_PACKET_HASH);
-	buf->peer[1] = 0;
-	if (unlikely(cqe->sop_drop_qpn & be32(0xffffff))) {
+	if (unlikely(cqe->sop_drop_qpn) && cqe_qpn(cqe)) {
 		buf->mark = cqe_qpn(cqe);
 		facts = (facts & ~facts_flag(VBN_PACKET_HASH)) | facts_flag(VBN_PACKET_MARK);
 	}
