@@ -66,7 +66,7 @@ struct vbn_worker {
 	struct run *run;
 	struct lane_end *home, *posts; /* bufs that go home, functions to run: from and to others */
 	struct rcu_self rcu;
-	bool idles; /* an idle iteration does something: yields, or sleeps */
+	bool idles;   /* an idle iteration does something: yields, or sleeps */
 	bool looping; /* in its own loop, so that last_cycles is of now */
 	bool attached;
 	enum vbn_switch idle_asked;

@@ -125,7 +125,7 @@ static struct shm_queue *find_queue(struct shm_port *port, const struct shm_requ
 		struct shm_queue *sq = shm_queue(at);
 
 		if (at->number == request->number && sq->in && sq->nonce == request->nonce &&
-			(uint32_t)at->conf.transport == request->transport)
+			(uint32_t)sq->transport == request->transport)
 			return sq;
 	}
 	return NULL;

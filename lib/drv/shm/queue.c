@@ -151,6 +151,7 @@ int vbn__shm_queue_create(struct vbn_port *port, struct queue_list *list,
 	memset(sq, 0, sizeof(*sq));
 	sq->queue.port = port;
 	sq->queue.number = take_number(shm_port(port));
+	sq->transport = conf->transport;
 	ret = make_tables(sq, conf);
 	if (!ret)
 		ret = take_nonce(sq);

@@ -262,7 +262,8 @@ struct shm_queue {
 	struct shm_failure failure;
 	struct queue_ops ops;
 	/* control path */
-	uint64_t nonce; /* what the writer of `in` must know */
+	uint64_t nonce;               /* what the writer of `in` must know */
+	enum vbn_transport transport; /* for the control thread, which may be asked at once */
 	struct shm_segment *in, *out;
 	struct shm_peer *process; /* whose queue the peer is; NULL: one of this process */
 	struct shm_life *life;    /* rx.life's; NULL: it is nobody's */
