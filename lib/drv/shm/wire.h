@@ -9,8 +9,9 @@
 
 #include "drv/shm/shm.h"
 
-/* 1 had no life word, and the lines of the box one behind the other; 2 no word of who sleeps. */
-enum { SHM_VERSION = 3, SHM_VERSION_MIN = 3 };
+/* 1 had no life word, and the lines of the box one behind the other; 2 no word of who sleeps; 3 no
+ * whole line in the box. */
+enum { SHM_VERSION = 4, SHM_VERSION_MIN = 4 };
 
 enum { SHM_REPLY_FDS = 2 };
 
