@@ -96,12 +96,10 @@ static void lie_so(int how, unsigned int *seed)
 		break;
 	}
 	default: /* the box: the message that is next is one of these */
-		for (int i = 0; i < 500; i++) {
+		for (int i = 0; i < 500; i++)
 			store_once(&sq->talk.box->word,
 				box_word((uint16_t)(rand_r(seed) % 32),
 					(uint32_t)rand_r(seed) % 300, lie(seed)));
-			store_once(&sq->talk.box->whole[rand_r(seed) % 8], lie(seed));
-		}
 		break;
 	}
 }

@@ -719,6 +719,32 @@ static void test_lies_in_the_box(void **state)
 	}
 }
 
+/* A line that is not the peer's doing is a message all the same, of whatever is there. */
+static void test_lies_in_a_whole_line(void **state)
+{
+	struct vbn_queue_conf conf = plain();
+	struct vbn_queue *liar, *victim;
+	uint64_t data[SHM_BOX_DATA / 8];
+	struct shm_box *box;
+
+	(void)state;
+	duo_connect(&conf);
+	liar = shm_queue(duo.a)->talk.turn ? duo.a : duo.b;
+	victim = liar == duo.a ? duo.b : duo.a;
+	box = shm_queue(victim)->talk.box;
+	memset(box->whole, 0xa5, sizeof(box->whole));
+	memset(data, 0xa5, sizeof(data));
+	data[0] ^= box_mask(1);
+	duo_wait(victim, 1);
+	assert_int_equal(duo.events[0].len, sizeof(data));
+	assert_memory_equal(duo.events[0].buf->data, data, sizeof(data));
+	vbn_buf_free(&duo.events[0].buf, 1);
+	memset(box->whole, 0x5a, sizeof(box->whole)); /* its turn is over: nobody looks */
+	for (int k = 0; k < 100; k++)
+		assert_int_equal(vbn_poll(duo.worker, duo.events, 1), 0);
+	duo_disconnect();
+}
+
 /* What is never read may be anything: what a head has beside its two words, the ring but for the next
  * header, the box that is not in use, and what a header says of its burst. */
 static void scribble(struct shm_queue *sq)
@@ -843,6 +869,7 @@ int main(void)
 		test(test_long_lies),
 		test(test_lies_about_taken),
 		test(test_lies_in_the_box),
+		test(test_lies_in_a_whole_line),
 		test(test_lies_that_nobody_reads),
 		test(test_nothing_is_left),
 	};
