@@ -106,9 +106,15 @@ enum value {
 	VALUE_POW2,  /* int64_t; a count that is a power of two */
 	VALUE_SIZE,  /* int64_t bytes; units KiB, MiB, GiB */
 	VALUE_RANGE, /* two int64_t of bytes, one behind the other: "64", or "64-4KiB" */
+	VALUE_RATE,  /* struct rate: "1Mpps", "10Gbit" */
 	VALUE_TIME,  /* int64_t ns; units us, ms, s; seconds when bare */
 	VALUE_WORD,  /* int64_t: the index in words */
 	VALUE_TEXTS, /* struct texts: may be given several times */
+};
+
+struct rate {
+	int64_t n; /* a second */
+	bool bits; /* of them, not of frames */
 };
 
 struct texts {
@@ -183,6 +189,12 @@ json_t *json_number(double value);
 
 /* A list as "0,2-3" of --cores: its form, and whether this process may use each. 0 or an exit status. */
 int cores_take(const char *text, int cores[MAX_CORES], int *n);
+
+/* ---- pollers.c ---- */
+
+/* One core for a worker near a NUMA node, and why it is that one: the first on which no other process polls.
+ * Where there is none that is said, and it is the first. 0 or an exit status. */
+int core_choose(int node, int *core, char why[128]);
 
 /* ---- modes.c: requested against effective ---- */
 

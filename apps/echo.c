@@ -42,7 +42,7 @@ static const struct command command = {
 		"\n"
 		"Every frame that came has its end: in `fates` (delivered, answered, consumed, merged, handed_over), or in `drops`\n"
 		"by its name; that is checked. JSON: tool version mode devices seconds received sent drops msg_rate\n"
-		"cycles_per_packet queues workers accounted replied fates capture effective stopped errors.\n"
+		"gbit_rate cycles_per_packet queues workers accounted replied fates capture effective stopped errors.\n"
 		"\n"
 		"exit status: 0 done, stopped by SIGINT or SIGTERM included; 1 a queue failed, or frames are not accounted for;\n"
 		"2 usage; 3 cannot run here.\n",

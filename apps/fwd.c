@@ -50,7 +50,7 @@ static const struct command command = {
 		"                           what goes by and matches, for Wireshark\n"
 		"\n"
 		"Every frame that came is in `received`, and in `sent` or in `drops` by its name; that is checked at the end. JSON:\n"
-		"tool version mode devices seconds received sent drops msg_rate cycles_per_packet queues workers accounted capture\n"
+		"tool version mode devices seconds received sent drops msg_rate gbit_rate cycles_per_packet queues workers accounted capture\n"
 		"effective stopped errors.\n"
 		"\n"
 		"exit status: 0 done, stopped by SIGINT or SIGTERM included; 1 a queue failed, or frames are not accounted for;\n"
@@ -96,18 +96,41 @@ static force_inline void rewrite(
 
 /* ---- the loop ---- */
 
-static force_inline int forward_lane(
-	struct packet_worker *worker, struct lane *lane, enum mode mode, bool capture)
+/* What is only done where it is asked for: a loop for each of their sets. */
+enum { CAPTURES = 1, HAS_FILES = 2, LOOPS = 4 };
+
+/* A file waits for its frames to be sent; a device does not. */
+static force_inline int to_take(
+	const struct packet_worker *worker, const struct lane *lane, int with)
 {
+	int64_t room;
+
+	if (!(with & HAS_FILES) || !lane->file)
+		return worker->burst;
+	room = lane_room(lane->out);
+	return room < worker->burst ? (int)room : worker->burst;
+}
+
+static int nothing_came(struct packet_worker *worker, struct lane *lane, int with, int n)
+{
+	if (unlikely(n < 0))
+		lane_failed(worker, lane);
+	else if (with & HAS_FILES && lane->file)
+		lane_look_for_end(worker, lane);
+	return 0;
+}
+
+static force_inline int forward_lane(
+	struct packet_worker *worker, struct lane *lane, enum mode mode, int with)
+{
+	const bool capture = with & CAPTURES;
 	struct lane *out = lane->out;
 	struct vbn_buf *bufs[MAX_BURST];
-	int n = vbn_recv(lane->queue, bufs, worker->burst), sent;
+	int most = to_take(worker, lane, with), sent;
+	int n = vbn_recv(lane->queue, bufs, most);
 
-	if (n <= 0) {
-		if (unlikely(n < 0))
-			lane_failed(worker, lane);
-		return 0;
-	}
+	if (n <= 0)
+		return most ? nothing_came(worker, lane, with, n) : 0;
 	if (capture)
 		capture_burst(lane->tap, lane->device, CAPTURE_RECEIVED, bufs, n);
 	if (unlikely(vbn_worker_stopping(worker->worker)))
@@ -122,22 +145,29 @@ static force_inline int forward_lane(
 	return n;
 }
 
-static force_inline int forward(void *arg, enum mode mode, bool capture)
+static force_inline int forward(void *arg, enum mode mode, int with)
 {
 	struct packet_worker *worker = arg;
 	int did = 0;
 
 	for (int i = 0; i < worker->n_lanes; i++)
-		did += forward_lane(worker, &worker->lanes[i], mode, capture);
+		did += forward_lane(worker, &worker->lanes[i], mode, with);
 	return did;
 }
 
-#define LOOP(name, target, mode, capture)                            \
-	target static int name(struct vbn_worker *worker, void *arg) \
-	{                                                            \
-		(void)worker;                                        \
-		return forward(arg, mode, capture);                  \
+#define LOOP(name, target, mode, with)                                        \
+	target static int name##_##with(struct vbn_worker *worker, void *arg) \
+	{                                                                     \
+		(void)worker;                                                 \
+		return forward(arg, mode, with);                              \
 	}
+
+#define LOOPS_OF(name, target, mode) \
+	LOOP(name, target, mode, 0)  \
+	LOOP(name, target, mode, 1)  \
+	LOOP(name, target, mode, 2)  \
+	LOOP(name, target, mode, 3)  \
+	static vbn_poll_fn *const name##_loops[LOOPS] = {name##_0, name##_1, name##_2, name##_3};
 
 /* The shuffle is one instruction where the processor has it, and several where it has not. */
 #ifdef __x86_64__
@@ -148,14 +178,10 @@ static force_inline int forward(void *arg, enum mode mode, bool capture)
 #define has_shuffle() true
 #endif
 
-LOOP(io, , MODE_IO, false)
-LOOP(io_captured, , MODE_IO, true)
-LOOP(mac, , MODE_MAC, false)
-LOOP(mac_captured, , MODE_MAC, true)
-LOOP(macswap, WITH_SHUFFLE, MODE_MACSWAP, false)
-LOOP(macswap_captured, WITH_SHUFFLE, MODE_MACSWAP, true)
-LOOP(macswap_plain, , MODE_MACSWAP, false)
-LOOP(macswap_plain_captured, , MODE_MACSWAP, true)
+LOOPS_OF(io, , MODE_IO)
+LOOPS_OF(mac, , MODE_MAC)
+LOOPS_OF(macswap, WITH_SHUFFLE, MODE_MACSWAP)
+LOOPS_OF(macswap_plain, , MODE_MACSWAP)
 
 static enum mode mode_of(const struct packet_run *run)
 {
@@ -168,16 +194,15 @@ static enum mode mode_of(const struct packet_run *run)
 
 static vbn_poll_fn *loop(const struct packet_run *run)
 {
-	const bool capture = run->capture;
+	int with = run->capture ? CAPTURES : 0;
 
+	for (int i = 0; i < run->n_devices; i++)
+		with |= device_is_file(&run->devices[i]) ? HAS_FILES : 0;
 	switch (mode_of(run)) {
-	case MODE_IO: return capture ? io_captured : io;
-	case MODE_MAC: return capture ? mac_captured : mac;
-	default: break;
+	case MODE_IO: return io_loops[with];
+	case MODE_MAC: return mac_loops[with];
+	default: return has_shuffle() ? macswap_loops[with] : macswap_plain_loops[with];
 	}
-	if (has_shuffle())
-		return capture ? macswap_captured : macswap;
-	return capture ? macswap_plain_captured : macswap_plain;
 }
 
 /* ---- the command ---- */
@@ -203,7 +228,7 @@ static struct net_options net_options(const struct fwd_options *conf)
 static int check(const struct packet_run *run, const struct fwd_options *conf)
 {
 	const struct net_options router = net_options(conf);
-	uint8_t mac[6];
+	uint8_t parsed[6];
 
 	if (mode_of(run) == MODE_L3)
 		return conf->peers.n ? usage_error("option --eth-peer is for fwd mac: l3 finds its "
@@ -218,7 +243,7 @@ static int check(const struct packet_run *run, const struct fwd_options *conf)
 			"option --eth-peer is for fwd mac: %s sets no MACs; leave it out",
 			run->mode);
 	for (int i = 0; i < conf->peers.n; i++)
-		if (!mac_parse(conf->peers.text[i], mac))
+		if (!mac_parse(conf->peers.text[i], parsed))
 			return usage_error(
 				"option --eth-peer cannot be \"%.80s\": it is no MAC; give one as 02:00:00:00:00:01",
 				conf->peers.text[i]);

@@ -21,6 +21,9 @@ static const struct unit size_units[] = {
 	{"", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {NULL, 0}};
 static const struct unit time_units[] = {
 	{"", 1000000000}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
+static const struct unit rate_units[] = {{"bit", 1}, {"kbit", 1000}, {"Mbit", 1000000},
+	{"Gbit", 1000000000}, {"", 1}, {"k", 1000}, {"M", 1000000}, {"G", 1000000000}, {"pps", 1},
+	{"kpps", 1000}, {"Mpps", 1000000}, {"Gpps", 1000000000}, {NULL, 0}};
 static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
 
 static const struct unit *units_of(enum value value)
@@ -30,6 +33,7 @@ static const struct unit *units_of(enum value value)
 	case VALUE_RANGE: return size_units;
 	case VALUE_TIME: return time_units;
 	case VALUE_POW2: return no_units;
+	case VALUE_RATE: return rate_units;
 	default: return count_units;
 	}
 }
@@ -107,6 +111,9 @@ static void describe(const struct option *option, char *text, size_t size)
 		units = " (KiB, MiB, GiB are units; bytes when bare)", large = true;
 	else if (option->value == VALUE_TIME)
 		kind = "a time", units = " (us, ms, s are units; seconds when bare)";
+	else if (option->value == VALUE_RATE)
+		kind = "a rate",
+		units = " (kpps, Mpps, k, M, G are units; kbit, Mbit, Gbit of bits; frames when bare)";
 	format_value(option, option->low, low, sizeof(low));
 	format_value(option, option->high, high, sizeof(high));
 	snprintf(text, size, "%s from %s to %s%s", kind, low, high, large ? units : "");
@@ -174,6 +181,13 @@ static int take_range(
 	return why ? bad_value(option, called, text, why) : status;
 }
 
+static int take_rate(
+	const struct option *option, const char *called, const char *text, struct rate *rate)
+{
+	rate->bits = strstr(text, "bit");
+	return take_number(option, called, text, &rate->n);
+}
+
 /* One more of them. */
 static int take_text(
 	const struct option *option, const char *called, const char *text, struct texts *texts)
@@ -198,6 +212,7 @@ int option_take(const struct option *option, const char *called, const char *tex
 	case VALUE_TEXTS: return take_text(option, called, text, place);
 	case VALUE_WORD: return take_word(option, called, text, place);
 	case VALUE_RANGE: return take_range(option, called, text, place);
+	case VALUE_RATE: return take_rate(option, called, text, place);
 	default: return take_number(option, called, text, place);
 	}
 }

@@ -104,6 +104,8 @@ struct lane {
 	struct capture_tap *tap; /* NULL: no capture */
 	uint8_t device;          /* index */
 	bool receives, failed;
+	bool file;  /* what it receives is read from one */
+	bool ended; /* that is at its end: read by the monitor */
 	uint32_t tx_depth;
 	uint8_t mac[6], peer[6]; /* of the device; whom frames are sent to by it */
 	uint64_t drops[N_DROPS]; /* of what it received */
@@ -169,6 +171,7 @@ struct packet_run {
 	int n_devices;
 	int cores[MAX_CORES];
 	int n_cores;
+	char cores_why[128];
 	struct packet_worker *workers;
 	int n_workers;
 	struct mode_list modes;
@@ -200,6 +203,9 @@ int devices_open(struct packet_run *run);
 /* For the workers: with the number of queues known. */
 int devices_group(struct packet_run *run);
 void devices_close(struct packet_run *run);
+/* A file, and one that is read: "pcap:FROM" or "pcap:FROM>TO", not "pcap:>TO". */
+bool device_is_file(const struct packet_device *device);
+bool device_is_read(const struct packet_device *device);
 /* "tap:a", or "tap:a -> tap:b". */
 void devices_text(const struct packet_run *run, char text[160]);
 /* "02:00:00:00:00:01". */
@@ -218,6 +224,15 @@ void lane_send_rest(struct lane *lane, struct vbn_buf **bufs, int n, int got);
 int lane_end_burst(struct lane *lane, struct vbn_buf **bufs, int n);
 /* Its queue has failed: the run is over. */
 void lane_failed(struct packet_worker *worker, struct lane *lane);
+/* Of a file: nothing came, perhaps as it is at its end. */
+void lane_look_for_end(const struct packet_worker *worker, struct lane *lane);
+/* Frames that its queue takes now. */
+static inline int64_t lane_room(const struct lane *lane)
+{
+	return lane->tx_depth - (int64_t)vbn_queue_outstanding(lane->queue);
+}
+/* All that is received comes from files, and those are at their ends. The monitor's. */
+bool files_have_ended(const struct packet_run *run);
 
 /* ---- packet_report.c ---- */
 

@@ -36,6 +36,16 @@ int devices_before_library(const struct packet_run *run)
 	return 0;
 }
 
+bool device_is_file(const struct packet_device *device)
+{
+	return !strcmp(device->info.driver, "pcap");
+}
+
+bool device_is_read(const struct packet_device *device)
+{
+	return strncmp(device->info.name, "pcap:>", 6);
+}
+
 static bool has_word(const char *words, const char *word)
 {
 	const char *at = strstr(words, word);
@@ -71,8 +81,16 @@ int devices_open(struct packet_run *run)
 {
 	int status = 0;
 
-	for (int i = 0; i < run->conf.devices.n && !status; i++)
+	bool any = !run->command->endless;
+
+	for (int i = 0; i < run->conf.devices.n && !status; i++) {
 		status = open_device(run, run->conf.devices.text[i]);
+		any |= !status && device_is_read(&run->devices[i]);
+	}
+	if (!status && !any)
+		status = usage_error(
+			"option --device %s brings no frames: it is a file that is written; name the one to read before it, as pcap:in.pcap>out.pcap",
+			run->devices[0].info.name);
 	return status;
 }
 

@@ -252,6 +252,8 @@ static force_inline int poll_lane(struct packet_worker *worker, struct lane *lan
 	}
 	if (n && unlikely(vbn_worker_stopping(worker->worker)))
 		return lane_end_burst(lane, bufs, n);
+	if (!n && unlikely(lane->file))
+		lane_look_for_end(worker, lane);
 	if (n && capture)
 		capture_burst(lane->tap, lane->device, CAPTURE_RECEIVED, bufs, n);
 	if (n)

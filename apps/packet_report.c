@@ -143,6 +143,17 @@ static double msg_rate(const struct packet_run *run)
 	return seconds > 0 ? (double)run->sent / seconds : 0;
 }
 
+/* Bits of frames, without FCS. */
+static double gbit_rate(const struct packet_run *run)
+{
+	double seconds = run_seconds(run), bytes = 0;
+
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++)
+			bytes += (double)run->workers[w].lanes[i].stats.tx_bytes;
+	return seconds > 0 ? 8 * bytes / seconds / 1e9 : 0;
+}
+
 int packet_result_verdict(const struct packet_run *run)
 {
 	for (int w = 0; w < run->n_workers; w++)
@@ -363,6 +374,7 @@ json_t *packet_result_json(const struct packet_run *run)
 	json_object_set_new(root, "sent", json_integer((json_int_t)run->sent));
 	json_object_set_new(root, "drops", drops_json(&run->drops));
 	json_object_set_new(root, "msg_rate", json_number(msg_rate(run)));
+	json_object_set_new(root, "gbit_rate", json_number(gbit_rate(run)));
 	json_object_set_new(root, "cycles_per_packet", json_number(cycles_per_packet(run)));
 	json_object_set_new(root, "queues", queues_json(run));
 	json_object_set_new(root, "workers", workers_json(run));

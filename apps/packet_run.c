@@ -44,7 +44,9 @@ static bool is_done(const struct packet_run *run, uint64_t now)
 {
 	if (run->conf.duration && now - run->start_ns >= (uint64_t)run->conf.duration)
 		return true;
-	return stop_signal() || (run->command->is_done && run->command->is_done(run));
+	if (stop_signal() || (run->command->endless && files_have_ended(run)))
+		return true;
+	return run->command->is_done && run->command->is_done(run);
 }
 
 static uint64_t sum_messages(struct packet_run *run)
@@ -63,6 +65,32 @@ static uint64_t sum_messages(struct packet_run *run)
 	return sum;
 }
 
+/* What has been handed to the queues is with their devices, or dropped. */
+static bool all_is_sent(struct packet_run *run)
+{
+	bool is = true;
+
+	pthread_mutex_lock(&run->lock);
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes && !run->workers[w].gone; i++) {
+			struct vbn_queue_stats stats;
+
+			vbn_queue_stats(run->workers[w].lanes[i].queue, &stats);
+			is &= stats.tx_messages ==
+				stats.tx_done + stats.tx_refused + stats.tx_flushed;
+		}
+	pthread_mutex_unlock(&run->lock);
+	return is;
+}
+
+/* What a signal ends is not waited for: there may always be more of it. */
+static bool has_come(struct packet_run *run)
+{
+	if (run->command->has_come)
+		return run->command->has_come(run);
+	return !files_have_ended(run) || all_is_sent(run);
+}
+
 /* Nothing new is sent; what is on its way may come. */
 static void wind_down(struct packet_run *run)
 {
@@ -70,8 +98,7 @@ static void wind_down(struct packet_run *run)
 
 	run->stop_ns = began;
 	store_once(&run->winding_down, true);
-	while (run->command->has_come && !run->command->has_come(run) && now - last < COMES &&
-		now - began < NOT_MORE) {
+	while (!has_come(run) && now - last < COMES && now - began < NOT_MORE) {
 		uint64_t seen;
 
 		if (sleep_until(run, now + TICK / 4))
@@ -171,13 +198,10 @@ static void cores_text(const struct packet_run *run, char *text, size_t size)
 
 static int cores_choose(struct packet_run *run)
 {
-	int n;
-
 	if (run->n_cores)
 		return 0;
-	n = vbn_cores_near(run->devices[0].info.node, run->cores, 1);
 	run->n_cores = 1;
-	return n < 1 ? library_failed(n < 0 ? n : -EPERM, "no core can be found for a worker") : 0;
+	return core_choose(run->devices[0].info.node, run->cores, run->cores_why);
 }
 
 static void note_options(struct packet_run *run)
@@ -188,7 +212,7 @@ static void note_options(struct packet_run *run)
 
 	cores_text(run, cores, sizeof(cores));
 	mode_list_add_one(&run->modes, "cores", conf->cores ? conf->cores : "auto", cores,
-		conf->cores ? "as asked" : "one, near the device");
+		conf->cores ? "as asked" : run->cores_why);
 	snprintf(asked, sizeof(asked), "%lld", (long long)conf->queues);
 	mode_list_add_one(&run->modes, "queues", asked, asked, "of each device, to a worker");
 	snprintf(asked, sizeof(asked), "%lld", (long long)conf->burst);

@@ -94,6 +94,8 @@ static void describe_lane(struct packet_worker *worker, int i)
 	lane->index = worker->index * queues + i % queues;
 	lane->tx_depth = (uint32_t)run->conf.tx_depth;
 	lane->receives = device->group;
+	lane->file = device_is_file(device);
+	lane->ended = !device_is_read(device);
 	lane->tap = worker->tap;
 	lane->out = run->n_devices > 1 ? &worker->lanes[(i + queues) % worker->n_lanes] : lane;
 	memcpy(lane->mac, device->info.mac, 6);
@@ -253,6 +255,25 @@ __attribute__((cold)) int lane_end_burst(struct lane *lane, struct vbn_buf **buf
 {
 	drop(lane, DROP_AT_THE_END, bufs, n);
 	return 0;
+}
+
+__attribute__((cold)) void lane_look_for_end(const struct packet_worker *worker, struct lane *lane)
+{
+	struct vbn_port_info info;
+
+	if (lane->ended)
+		return;
+	vbn_port_info(worker->run->devices[lane->device].port, &info);
+	store_once(&lane->ended, !info.up);
+}
+
+bool files_have_ended(const struct packet_run *run)
+{
+	for (int w = 0; w < run->n_workers; w++)
+		for (int i = 0; i < run->workers[w].n_lanes; i++)
+			if (!load_once(&run->workers[w].lanes[i].ended))
+				return false;
+	return true;
 }
 
 void lane_failed(struct packet_worker *worker, struct lane *lane)

@@ -1,5 +1,5 @@
-/* pktgen.c - `verbena pktgen`: frames of UDP at a rate, of sizes, in flows, or a capture in its own time; what
- * comes back is timed */
+/* pktgen.c - `verbena pktgen`: frames of a protocol at a rate, of sizes, in flows, or a capture in its own time;
+ * what comes back is timed */
 #include "pktgen.h"
 
 #include <stdlib.h>
@@ -12,20 +12,27 @@ static const struct option options[] = {
 		"how long (10 s; with --count or --pcap-replay until all\nis sent)"},
 	{"count", "N", VALUE_COUNT, VALUE(count), 1, 1000000000000000, NULL,
 		"frames in all (as many as go)"},
-	{"rate", "N", VALUE_COUNT, VALUE(rate), 1, 1000000000000, NULL,
-		"frames per second in all, at most: what could not go in\ntime is not made up for (unlimited)"},
+	{"rate", "N", VALUE_RATE, VALUE(rate), 1, 1000000000000, NULL,
+		"a second in all: frames, as 100k or 1Mpps, or bits on\nthe wire, with FCS, preamble and gap, as 10Gbit. What\nis more than 10 ms late is not made up for (unlimited)"},
 	{"window", "N", VALUE_COUNT, VALUE(window), 1, 65536, NULL,
 		"frames on their way at once, at most: the next ones go\nwhen some have come back; what has not after 100 ms is\ntaken for lost (unlimited)"},
-	{"size", "BYTES", VALUE_RANGE, VALUE(size), 60, MAX_FRAME, NULL,
-		"of a frame, without FCS (64, or the least there is for\nIPv6: 80); A-B is any size between, by chance"},
+	{"protocol", "WORD", VALUE_WORD, VALUE(protocol), 0, 0, PROTOCOL_WORDS,
+		"udp, tcp (segments of data), tcp-syn, icmp (echo\nrequests; ICMPv6's with IPv6), arp (who has --dst-ip),\nethernet (type 88b5, no IP) (udp)"},
+	{"size", "BYTES", VALUE_TEXT, VALUE(size), 0, 0, NULL,
+		"of a frame, without FCS (64, or the least that the\nprotocol's headers and a stamp take); A-B is any size\nbetween, by chance; several have their shares behind a\ncolon, as 60:7,590:4,1514:1, which imix stands for"},
+	{"seed", "N", VALUE_COUNT, VALUE(seed), 0, UINT32_MAX, NULL,
+		"of that chance (0): the same one gives the same sizes"},
 	{"flows", "N", VALUE_COUNT, VALUE(flows), 1, MAX_FLOWS, NULL,
-		"that frames take turns of (as many as the longest range\nhas); where no range is given by their source ports"},
+		"that frames take turns of (as many as the longest range\nhas); where no range is given by their source ports,\nwhich of icmp are identifiers, of arp by their senders"},
 	{"dst-mac", "MAC", VALUE_TEXT, VALUE(dst_mac), 0, 0, NULL,
-		"to whom (02:00:00:00:00:00, of a second device :01)"},
+		"to whom (02:00:00:00:00:00, of a second device :01; of\narp to all)"},
+	{"resolve", NULL, VALUE_FLAG, VALUE(resolve), 0, 0, NULL,
+		"first ask by ARP or neighbour discovery who has the\n(first) --dst-ip, and send there"},
 	{"src-mac", "MAC", VALUE_TEXT, VALUE(src_mac), 0, 0, NULL, "from whom (the device's)"},
 	{"dst-ip", "A[-B]", VALUE_TEXT, VALUE(dst_ip), 0, 0, NULL,
 		"address or range of them, v4 or v6 (198.19.0.1)"},
-	{"src-ip", "A[-B]", VALUE_TEXT, VALUE(src_ip), 0, 0, NULL, "the same (198.18.0.1)"},
+	{"src-ip", "A[-B]", VALUE_TEXT, VALUE(src_ip), 0, 0, NULL,
+		"the same (198.18.0.1); who asks for them by ARP or\nneighbour discovery is answered"},
 	{"dport", "N[-M]", VALUE_TEXT, VALUE(dport), 0, 0, NULL, "port or range of them (9)"},
 	{"sport", "N[-M]", VALUE_TEXT, VALUE(sport), 0, 0, NULL, "the same (1024)"},
 	{"ttl", "N", VALUE_COUNT, VALUE(ttl), 1, 255, NULL, "or hop limit (64)"},
@@ -40,18 +47,22 @@ static const struct command command = {
 	.name = "pktgen",
 	.usage = "[options]",
 	.summary =
-		"Sends Ethernet frames as fast as they go, or at a rate: UDP of given sizes, flows, addresses and ports, or what\n"
-		"is in a capture. Each has a stamp of its time; what comes back, from verbena fwd macswap or any other that sends\n"
-		"it back, is counted, and its round trip is told in percentiles.",
-	.more = "Sizes take KiB, MiB, GiB; counts and rates k, M, G; times us, ms, s. With two devices each sends, and frames of\n"
-		"one may come back by the other.\n"
+		"Sends Ethernet frames as fast as they go, or at a rate: UDP, TCP, ICMP or ARP of given sizes, flows, addresses\n"
+		"and ports, or what is in a capture. Each has a stamp of its time; what comes back, from verbena fwd macswap,\n"
+		"verbena echo or any other that sends it back, is counted, and its round trip is told in percentiles.",
+	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; rates those, kpps, Mpps, kbit, Mbit, Gbit; times us, ms, s. With two\n"
+		"devices each sends, and frames of one may come back by the other.\n"
 		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
 		"\n"
 		"examples:\n"
 		"  verbena pktgen --device xdp:eth0 --dst-mac 02:00:00:00:00:09 --dst-ip 10.0.0.9\n"
 		"                           64-byte frames for 10 s\n"
-		"  verbena pktgen --device mlx5_0 --rate 1M --size 64-1500 --flows 1k --json -\n"
+		"  verbena pktgen --device mlx5_0 --rate 1Mpps --size 64-1500 --flows 1k --json -\n"
 		"                           a million a second, in a thousand flows\n"
+		"  verbena pktgen --device mlx5_0 --rate 10Gbit --size imix --protocol tcp\n"
+		"                           a mix of sizes, in 10 Gbit of wire a second\n"
+		"  verbena pktgen --device xdp:eth0 --protocol icmp --src-ip 10.0.0.1 --dst-ip 10.0.0.2 --resolve --rate 100\n"
+		"                           pings, of whoever has that address: the round trip's time\n"
 		"  verbena pktgen --device tap:a --dst-ip fd00::1-fd00::ff --dport 1000-1999 --count 100k\n"
 		"                           ranges of addresses and ports\n"
 		"  verbena pktgen --device tap:a --rate 10k --verify     and at the other end\n"
@@ -60,15 +71,20 @@ static const struct command command = {
 		"  verbena pktgen --device xdp:eth0 --pcap-replay trace.pcapng\n"
 		"                           a capture, in its own time\n"
 		"\n"
-		"JSON: tool version mode devices seconds received sent drops msg_rate cycles_per_packet queues workers accounted\n"
-		"returned lost percentiles capture effective stopped errors. msg_rate is of what was sent; `returned` and `stranger`\n"
-		"of the drops are what was received; percentiles are of the round trip, in ns.\n"
+		"JSON: tool version mode devices seconds received sent drops msg_rate gbit_rate cycles_per_packet queues workers\n"
+		"accounted returned lost neighbours percentiles capture effective stopped errors. `mode` is the protocol, or replay;\n"
+		"msg_rate and gbit_rate (bits of frames, without FCS) are of what was sent. What was received is `returned`,\n"
+		"`received` of `neighbours` (ARP and neighbour discovery), or a drop; percentiles are of the round trip, in ns.\n"
 		"\n"
 		"exit status: 0 done; 1 a queue failed, nothing was sent, or with --verify something did not come back; 2 usage;\n"
-		"3 cannot run here; 130 stopped by SIGINT or SIGTERM, with the results so far.\n",
+		"3 cannot run here; 4 nobody has the address that --resolve asks for; 130 stopped by SIGINT or SIGTERM, with the\n"
+		"results so far.\n",
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 };
+
+static const char *const protocol_names[] = {
+	"udp", "tcp", "tcp-syn", "icmp", "arp", "ethernet"}; /* PROTOCOL_WORDS */
 
 static struct pattern pattern;
 
@@ -96,14 +112,18 @@ static void set_up_generator(const struct packet_worker *worker, struct generato
 
 	gen->lane = &worker->lanes[i];
 	gen->sends = !conf->replay || !place;
-	gen->per_ns = (double)conf->rate / 1e9 / n;
+	gen->per_ns = (double)conf->rate.n / 1e9 / n;
+	gen->bits = conf->rate.bits;
+	gen->each = gen->bits ? 8 * (sizes_mean(&conf->sizes) + ON_THE_WIRE) : 1;
 	gen->limit = UINT64_MAX;
 	if (conf->count)
 		gen->limit = (uint64_t)conf->count / (uint64_t)n +
 			((uint64_t)place < (uint64_t)conf->count % (uint64_t)n);
 	gen->flow = pattern.n_flows ? (uint32_t)place % pattern.n_flows : 0;
-	gen->random = (uint32_t)place + 1;
+	gen->random = ((uint32_t)conf->seed * 2654435761u) ^ ((uint32_t)place * 40503u + 1);
 	gen->pace_from_ns = now_ns();
+	if (pattern.arp)
+		memset(gen->lane->peer, 0xff, 6);
 	if (conf->dst_mac)
 		mac_parse(conf->dst_mac, gen->lane->peer);
 	if (conf->src_mac)
@@ -120,6 +140,10 @@ static int setup(struct packet_worker *worker)
 	own->pattern = &pattern;
 	own->conf = worker->run->own;
 	own->came_ns = now_ns();
+	own->waits = own->conf->resolve;
+	if (own->conf->sizes.n == 1 &&
+		sizes_least(&own->conf->sizes) == sizes_most(&own->conf->sizes))
+		own->fixed_size = own->conf->sizes.parts[0].first;
 	own->generators = calloc((size_t)worker->n_lanes, sizeof(*own->generators));
 	if (!own->generators)
 		return -ENOMEM;
@@ -186,6 +210,28 @@ static uint64_t sum_returned(const struct packet_run *run)
 	return sum;
 }
 
+struct neighbour_counts {
+	uint64_t came, sent;
+};
+
+static struct neighbour_counts sum_neighbours(const struct packet_run *run)
+{
+	struct neighbour_counts sum = {0};
+
+	for (int w = 0; w < run->n_workers; w++) {
+		const struct pktgen_worker *own = run->workers[w].own;
+
+		sum.came += own ? load_once(&own->neighbour_came) : 0;
+		sum.sent += own ? load_once(&own->neighbour_sent) : 0;
+	}
+	return sum;
+}
+
+static uint64_t sum_delivered(const struct packet_run *run)
+{
+	return sum_returned(run) + sum_neighbours(run).came;
+}
+
 static bool is_done(const struct packet_run *run)
 {
 	const struct pktgen_options *conf = run->own;
@@ -229,9 +275,9 @@ static uint64_t point(const struct histogram *sum, size_t i)
 
 static uint64_t lost(const struct packet_run *run)
 {
-	uint64_t returned = sum_returned(run);
+	uint64_t accounted = sum_returned(run) + sum_neighbours(run).sent;
 
-	return run->sent > returned ? run->sent - returned : 0;
+	return run->sent > accounted ? run->sent - accounted : 0;
 }
 
 static bool looks_for_returns(const struct packet_run *run)
@@ -252,6 +298,9 @@ static void add_json(const struct packet_run *run, json_t *root)
 	json_object_set_new(root, "returned", json_integer((json_int_t)sum_returned(run)));
 	json_object_set_new(root, "lost",
 		looks_for_returns(run) ? json_integer((json_int_t)lost(run)) : json_null());
+	json_object_set_new(root, "neighbours",
+		json_pack("{s:I, s:I}", "received", (json_int_t)sum_neighbours(run).came, "sent",
+			(json_int_t)sum_neighbours(run).sent));
 	json_object_set_new(root, "percentiles", percentiles);
 }
 
@@ -274,6 +323,11 @@ static int verdict(const struct packet_run *run)
 {
 	const struct pktgen_options *conf = run->own;
 
+	if (conf->resolve && !neighbours_known(run, &pattern)) {
+		say("%s is not known to anybody on the network: it did not answer within 2 s; see that it is up and on the same network as --src-ip, or give --dst-mac",
+			conf->dst_ip);
+		return STATUS_NO_PEER;
+	}
 	if (!run->sent) {
 		say("no frame was sent: the device took none while the run lasted; see that its link is up");
 		return STATUS_LOST;
@@ -306,7 +360,7 @@ static int check_macs(const struct pktgen_options *conf)
 static int check_replay(const struct pktgen_options *conf, uint64_t given)
 {
 	static const char *const made[] = {"size", "flows", "dst-mac", "src-mac", "dst-ip",
-		"src-ip", "dport", "sport", "ttl", "vlan", "count"};
+		"src-ip", "dport", "sport", "ttl", "vlan", "count", "protocol", "seed", "resolve"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(made) && conf->replay; i++)
 		if (option_given(&command, given, made[i]))
@@ -316,15 +370,62 @@ static int check_replay(const struct pktgen_options *conf, uint64_t given)
 	return 0;
 }
 
-static int check_size(struct pktgen_options *conf, uint64_t given)
+/* What a protocol has not is not to be asked for. */
+static int check_protocol(const struct pktgen_options *conf, uint64_t given)
 {
-	if (!option_given(&command, given, "size"))
-		conf->size = conf->last_size = pattern.least > 64 ? pattern.least : 64;
-	if (conf->size >= pattern.least)
+	static const struct {
+		enum protocol protocol;
+		const char *name, *option;
+	} lacks[] = {
+		{PROTOCOL_ICMP, "icmp", "dport"},
+		{PROTOCOL_ARP, "arp", "dport"},
+		{PROTOCOL_ARP, "arp", "sport"},
+		{PROTOCOL_ARP, "arp", "ttl"},
+		{PROTOCOL_ARP, "arp", "resolve"},
+		{PROTOCOL_ETHERNET, "ethernet", "dport"},
+		{PROTOCOL_ETHERNET, "ethernet", "sport"},
+		{PROTOCOL_ETHERNET, "ethernet", "ttl"},
+		{PROTOCOL_ETHERNET, "ethernet", "dst-ip"},
+		{PROTOCOL_ETHERNET, "ethernet", "src-ip"},
+		{PROTOCOL_ETHERNET, "ethernet", "flows"},
+		{PROTOCOL_ETHERNET, "ethernet", "resolve"},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(lacks); i++)
+		if (conf->protocol == lacks[i].protocol &&
+			option_given(&command, given, lacks[i].option))
+			return usage_error(
+				"options --protocol %s and --%s contradict each other: its frames have no such thing; leave --%s out",
+				lacks[i].name, lacks[i].option, lacks[i].option);
+	if (conf->resolve && !conf->dst_ip)
+		return usage_error("option --resolve needs --dst-ip: give the address to ask for");
+	if (conf->resolve && conf->dst_mac)
+		return usage_error(
+			"options --resolve and --dst-mac contradict each other: one asks for what the other says; leave one out");
+	return 0;
+}
+
+static int take_sizes(struct pktgen_options *conf)
+{
+	static char usual[16];
+	uint32_t least;
+	int status;
+
+	snprintf(usual, sizeof(usual), "%u", pattern.least > 64 ? pattern.least : 64);
+	status = sizes_take(conf->size ? conf->size : usual, &conf->sizes);
+	if (status)
+		return status;
+	if (conf->size && !strcmp(conf->size, "imix"))
+		for (int i = 0; i < conf->sizes.n; i++)
+			if (conf->sizes.parts[i].first < pattern.least)
+				conf->sizes.parts[i].first = conf->sizes.parts[i].last =
+					pattern.least;
+	least = sizes_least(&conf->sizes);
+	if (least >= pattern.least)
 		return 0;
 	return usage_error(
-		"option --size cannot be %lld: headers and stamp of a frame take %u bytes; give at least that",
-		(long long)conf->size, pattern.least);
+		"option --size cannot be %u: headers and stamp of such a frame take %u bytes; give at least that",
+		least, pattern.least);
 }
 
 static int open_replay(const struct pktgen_options *conf)
@@ -356,10 +457,10 @@ static int prepare(struct packet_run *run)
 		if (!most || run->devices[i].info.frame_mtu < most)
 			most = run->devices[i].info.frame_mtu;
 	most += pattern.ip_at;
-	if (conf->last_size > most)
+	if (sizes_most(&conf->sizes) > most)
 		return usage_error(
-			"option --size cannot be %lld: the device sends frames of at most %u bytes; give no more, or raise its MTU",
-			(long long)conf->last_size, most);
+			"option --size cannot be %u: the device sends frames of at most %u bytes; give no more, or raise its MTU",
+			sizes_most(&conf->sizes), most);
 	return 0;
 }
 
@@ -382,7 +483,7 @@ int cmd_pktgen(int argc, char **argv)
 		.loop = loop,
 		.is_done = is_done,
 		.has_come = has_come,
-		.delivered = sum_returned,
+		.delivered = sum_delivered,
 		.json = add_json,
 		.print = print,
 		.verdict = verdict,
@@ -408,9 +509,12 @@ int cmd_pktgen(int argc, char **argv)
 	if (!status)
 		status = check_replay(&conf, given);
 	if (!status)
-		status = pattern_make(&pattern, &run, &conf);
+		status = check_protocol(&conf, given);
 	if (!status)
-		status = check_size(&conf, given);
+		status = pattern_make(&pattern, &conf);
+	if (!status)
+		status = take_sizes(&conf);
+	run.mode = conf.replay ? "replay" : protocol_names[conf.protocol];
 	run.conf = conf.packet;
 	run.own = &conf;
 	if (!status)

@@ -1,11 +1,13 @@
 /* pktgen.h - the parts of `verbena pktgen`
  *
- *     pktgen.c          options, their checks, what a run comes to
- *     pktgen_frame.c    flows: the headers of each, ranges of addresses and ports
- *     pktgen_loop.c     the loops: frames made and sent, or replayed; stamps of those that come back
+ *     pktgen.c             options, their checks, what a run comes to
+ *     pktgen_range.c       ranges of addresses and ports, mixes of sizes
+ *     pktgen_frame.c       protocols and flows: the headers of each
+ *     pktgen_loop.c        the loops: frames made and sent, or replayed; stamps of those that come back
+ *     pktgen_neighbour.c   ARP and neighbour discovery: who asks for its addresses is answered, and it may ask
  *
  * A frame has a stamp behind its headers: when it was made, by whom. What comes back with the stamp of this run
- * is `returned`, anything else a stranger.
+ * is `returned`, what asks or tells of neighbours `neighbour`, anything else a stranger.
  */
 #ifndef PKTGEN_H
 #define PKTGEN_H
@@ -14,15 +16,38 @@
 
 enum {
 	MAX_FLOWS = 65536,
-	MOST_HEADERS = 72, /* Ethernet, a tag, IPv6, UDP, rounded up */
+	MAX_SIZES = 16,
+	MOST_HEADERS = 80, /* Ethernet, a tag, IPv6, TCP, rounded up */
+	LEAST_FRAME = 60,
 	MAX_FRAME = 9216,
+	ON_THE_WIRE = 24, /* beside a frame: preamble, FCS, gap */
+};
+
+enum protocol {
+	PROTOCOL_UDP,
+	PROTOCOL_TCP,
+	PROTOCOL_TCP_SYN,
+	PROTOCOL_ICMP,
+	PROTOCOL_ARP,
+	PROTOCOL_ETHERNET
+};
+#define PROTOCOL_WORDS "udp tcp tcp-syn icmp arp ethernet"
+
+struct size_mix {
+	struct size_part {
+		uint32_t first, last, share;
+	} parts[MAX_SIZES];
+	int n;
+	uint32_t shares; /* of all */
 };
 
 struct pktgen_options {
 	struct packet_options packet;
-	const char *dst_mac, *src_mac, *dst_ip, *src_ip, *sport, *dport, *replay;
-	int64_t rate, size, last_size, flows, count, vlan, ttl, window;
-	bool verify;
+	const char *dst_mac, *src_mac, *dst_ip, *src_ip, *sport, *dport, *replay, *size;
+	struct rate rate;
+	struct size_mix sizes;
+	int64_t flows, count, vlan, ttl, window, protocol, seed;
+	bool verify, resolve;
 };
 
 struct stamp {
@@ -32,22 +57,50 @@ struct stamp {
 	uint64_t ns;
 } __attribute__((packed));
 static_assert(sizeof(struct stamp) == 18,
-	"with Ethernet, IPv4 and UDP the 60 bytes of the shortest frame");
+	"with Ethernet, IPv4 and UDP, or with ARP, the 60 bytes of the shortest frame");
 
-/* Headers of one flow, without lengths. */
-struct flow {
-	uint8_t bytes[MOST_HEADERS];
-	uint32_t ip_sum; /* of the IPv4 header without its length */
+struct address_range {
+	uint8_t first[16]; /* network order; IPv4 in the last 4 */
+	uint64_t n;
+	bool v6;
 };
 
-/* What all workers send; never changes while they do. */
+struct port_range {
+	uint32_t first, n;
+};
+
+struct ends {
+	struct address_range src, dst;
+	struct port_range sport, dport;
+};
+
+/* Headers of one flow, without what differs from frame to frame. The sums are of 16-bit words as they lie in
+ * memory, and of the rest. */
+struct flow {
+	uint8_t bytes[MOST_HEADERS];
+	uint64_t ip_sum, l4_sum;
+};
+
+/* Who is at the other end of a device, where it is asked for: written by one worker before `known`. */
+struct neighbour {
+	uint8_t mac[6];
+	bool known;
+};
+
+/* What all workers send; never changes while they do, but for `neighbours`. */
 struct pattern {
 	struct flow *flows;
 	uint32_t n_flows;
-	uint32_t header_len, ip_at, udp_at;
-	bool v6;
+	bool ip, v6, arp;
+	uint32_t ip_at, l4_at, header_len;
+	/* where in a frame they are; 0: there is none */
+	uint32_t length_at, csum_at, seq_at;
+	uint32_t csum_lengths; /* how often the length is in that sum */
+	uint32_t seq_bytes;
 	uint32_t run; /* of the stamps */
 	uint32_t least;
+	struct ends ends;
+	struct neighbour neighbours[MAX_DEVICES];
 	struct vbn_port *source; /* of a replay */
 	struct vbn_rx_group *source_group;
 };
@@ -57,19 +110,28 @@ struct generator {
 	struct lane *lane;
 	uint64_t sent;  /* staged; read by the monitor */
 	uint64_t limit; /* of it */
+	/* the pace, in frames or in bits on the wire */
 	uint64_t pace_from_ns, paced;
 	double per_ns; /* 0: as fast as it goes */
-	uint32_t flow, random;
+	double each;   /* of a frame, in the mean */
+	bool bits;
 	bool sends;
+	uint32_t flow, random;
 };
 
 /* A worker's. */
 struct pktgen_worker {
 	struct generator *generators; /* of its lanes */
-	const struct pattern *pattern;
+	struct pattern *pattern;
 	const struct pktgen_options *conf;
-	uint64_t returned; /* read by the monitor */
-	uint64_t sent;     /* of all its generators */
+	uint32_t fixed_size; /* 0: a mix of them */
+	uint64_t returned;   /* read by the monitor */
+	uint64_t sent;       /* of all its generators */
+	/* ARP and neighbour discovery */
+	uint64_t neighbour_came, neighbour_sent;
+	uint64_t asked_ns;
+	int n_asked;
+	bool waits; /* until it is known who is at the other end */
 	/* of a window: taken for lost, and when something came last */
 	uint64_t given_up, came_ns;
 	uint32_t seq;
@@ -82,10 +144,36 @@ struct pktgen_worker {
 	bool ended;                    /* read by the monitor */
 };
 
+/* ---- pktgen_range.c: 0 or an exit status ---- */
+
+int ends_take(const struct pktgen_options *conf, struct ends *ends);
+/* The i-th of them. */
+void address_of(const struct address_range *range, uint32_t i, uint8_t address[16]);
+bool address_is_of(const struct address_range *range, const uint8_t address[16]);
+
+/* "64", "64-1500", "imix", or several with their shares, "60:7,590:4". */
+int sizes_take(const char *text, struct size_mix *mix);
+uint32_t sizes_least(const struct size_mix *mix);
+uint32_t sizes_most(const struct size_mix *mix);
+double sizes_mean(const struct size_mix *mix);
+
+/* ---- pktgen_frame.c ---- */
+
 /* 0 or an exit status. */
-int pattern_make(
-	struct pattern *pattern, const struct packet_run *run, const struct pktgen_options *conf);
+int pattern_make(struct pattern *pattern, const struct pktgen_options *conf);
 void pattern_free(struct pattern *pattern);
+
+/* ---- pktgen_neighbour.c: on the worker's thread ---- */
+
+/* A frame that is not one of the run's: true where it was a question for an address that this end has, which
+ * is answered, or an answer to one of its own. */
+bool neighbour_take(struct packet_worker *worker, struct lane *lane, const struct vbn_buf *buf);
+/* Whether it is known to whom frames go; asks until it is. */
+bool neighbours_found(struct packet_worker *worker);
+/* By the monitor or the main thread. */
+bool neighbours_known(const struct packet_run *run, const struct pattern *pattern);
+
+/* ---- pktgen_loop.c ---- */
 
 /* Poll functions; the argument is the packet_worker, whose own is a pktgen_worker. */
 int pktgen_loop(struct vbn_worker *worker, void *arg);

@@ -1,100 +1,15 @@
-/* pktgen_frame.c - flows: ranges of addresses and ports, and the headers of each frame made of them */
+/* pktgen_frame.c - protocols and flows: the headers of each frame, and what of them is still to be filled in */
 #include "pktgen.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 
-enum { ETHERNET = 14, TAG = 4, IPV4 = 20, IPV6 = 40, UDP = 8 };
-
-/* ---- ranges: "first" or "first-last" ---- */
-
-struct address_range {
-	uint8_t first[16]; /* network order; IPv4 in the last 4 */
-	uint64_t n;
-	bool v6;
-};
-
-static bool parse_address(const char *text, size_t length, uint8_t address[16], bool *v6)
-{
-	char one[64];
-
-	if (length >= sizeof(one))
-		return false;
-	memcpy(one, text, length);
-	one[length] = 0;
-	memset(address, 0, 16);
-	*v6 = strchr(one, ':');
-	return inet_pton(*v6 ? AF_INET6 : AF_INET, one, *v6 ? address : address + 12) == 1;
-}
-
-static uint64_t low_half(const uint8_t address[16])
-{
-	uint64_t half = 0;
-
-	for (int i = 8; i < 16; i++)
-		half = half << 8 | address[i];
-	return half;
-}
-
-static void set_low_half(uint8_t address[16], uint64_t half)
-{
-	for (int i = 15; i >= 8; i--, half >>= 8)
-		address[i] = (uint8_t)half;
-}
-
-/* The ends of a range differ in their lower 64 bits. */
-static int take_addresses(const char *option, const char *text, struct address_range *range)
-{
-	const char *dash = strchr(text, '-');
-	size_t length = dash ? (size_t)(dash - text) : strlen(text);
-	uint8_t last[16];
-	bool v6 = false;
-
-	if (!parse_address(text, length, range->first, &range->v6) ||
-		(dash && !parse_address(dash + 1, strlen(dash + 1), last, &v6)))
-		return usage_error(
-			"option --%s cannot be \"%.80s\": it is no address; give one, or two with a dash between, as 10.0.0.1-10.0.0.9 or fd00::1",
-			option, text);
-	range->n = 1;
-	if (!dash)
-		return 0;
-	if (v6 != range->v6 || memcmp(last, range->first, 8) ||
-		low_half(last) < low_half(range->first))
-		return usage_error(
-			"option --%s cannot be \"%.80s\": the range ends before it begins, or is longer than 64 bits; give the lower address first",
-			option, text);
-	range->n = low_half(last) - low_half(range->first) + 1;
-	return 0;
-}
-
-struct port_range {
-	uint32_t first, n;
-};
-
-static int take_ports(const char *option, const char *text, struct port_range *range)
-{
-	unsigned int first, last;
-	int used = 0, n = sscanf(text, "%5u%n", &first, &used);
-
-	last = first;
-	if (n == 1 && text[used] == '-') {
-		text += used + 1;
-		n = sscanf(text, "%5u%n", &last, &used);
-	}
-	if (n != 1 || text[used] || first > 65535 || last > 65535 || last < first)
-		return usage_error(
-			"option --%s cannot be that: it is no port; give one from 0 to 65535, or two with a dash between, the lower first",
-			option);
-	*range = (struct port_range){first, last - first + 1};
-	return 0;
-}
+enum { ETHERNET = 14, TAG = 4, ARP = 28, IPV4 = 20, IPV6 = 40, UDP = 8, TCP = 20, ICMP = 8 };
+enum { SYN = 0x02, PUSH_ACK = 0x18 };
+enum { ICMP4 = 1, ICMP4_ECHO = 8, ICMP6 = 58, ICMP6_ECHO = 128 };
+enum { TYPE_IPV4 = 0x0800, TYPE_ARP = 0x0806, TYPE_TAG = 0x8100, TYPE_IPV6 = 0x86dd };
+enum { TYPE_EXPERIMENT = 0x88b5 }; /* IEEE 802's, for local experiments */
 
 /* ---- headers ---- */
-
-struct ends {
-	struct address_range src, dst;
-	struct port_range sport, dport;
-};
 
 static uint8_t *put16(uint8_t *to, uint32_t value)
 {
@@ -103,79 +18,150 @@ static uint8_t *put16(uint8_t *to, uint32_t value)
 	return to + 2;
 }
 
-static void address_of(const struct address_range *range, uint32_t i, uint8_t address[16])
+static uint8_t *put_bytes(uint8_t *to, const void *bytes, size_t n)
 {
-	memcpy(address, range->first, 16);
-	set_low_half(address, low_half(range->first) + i % range->n);
+	memcpy(to, bytes, n);
+	return to + n;
 }
 
-static uint8_t *put_ipv4(
-	uint8_t *at, const uint8_t src[16], const uint8_t dst[16], uint8_t ttl, struct flow *flow)
+/* As they lie in memory. */
+static uint64_t sum_words(const uint8_t *at, size_t n)
+{
+	uint64_t sum = 0;
+	uint16_t word;
+
+	for (size_t i = 0; i < n; i += 2) {
+		memcpy(&word, at + i, 2);
+		sum += word;
+	}
+	return sum;
+}
+
+struct plan {
+	const struct pattern *pattern;
+	const struct pktgen_options *conf;
+	uint8_t src[16], dst[16];
+	uint32_t sport, dport;
+};
+
+static uint8_t ip_protocol(const struct plan *plan)
+{
+	switch (plan->conf->protocol) {
+	case PROTOCOL_UDP: return 17;
+	case PROTOCOL_ICMP: return plan->pattern->v6 ? ICMP6 : ICMP4;
+	default: return 6;
+	}
+}
+
+static uint8_t *put_ipv4(const struct plan *plan, uint8_t *at)
 {
 	memset(at, 0, IPV4);
 	at[0] = 0x45;
-	at[8] = ttl;
-	at[9] = 17;
-	memcpy(at + 12, src + 12, 4);
-	memcpy(at + 16, dst + 12, 4);
-	for (int i = 0; i < IPV4; i += 2)
-		flow->ip_sum += (uint32_t)(at[i] << 8 | at[i + 1]);
+	at[8] = (uint8_t)plan->conf->ttl;
+	at[9] = ip_protocol(plan);
+	memcpy(at + 12, plan->src + 12, 4);
+	memcpy(at + 16, plan->dst + 12, 4);
 	return at + IPV4;
 }
 
-static uint8_t *put_ipv6(uint8_t *at, const uint8_t src[16], const uint8_t dst[16], uint8_t ttl)
+static uint8_t *put_ipv6(const struct plan *plan, uint8_t *at)
 {
 	memset(at, 0, IPV6);
 	at[0] = 0x60;
-	at[6] = 17;
-	at[7] = ttl;
-	memcpy(at + 8, src, 16);
-	memcpy(at + 24, dst, 16);
+	at[6] = ip_protocol(plan);
+	at[7] = (uint8_t)plan->conf->ttl;
+	memcpy(at + 8, plan->src, 16);
+	memcpy(at + 24, plan->dst, 16);
 	return at + IPV6;
 }
 
-static void make_flow(const struct pattern *pattern, const struct ends *ends,
-	const struct pktgen_options *conf, uint32_t i, struct flow *flow)
+/* A question; the sender's MAC is the lane's. */
+static void put_arp(const struct plan *plan, uint8_t *at)
 {
-	uint8_t src[16], dst[16], *at = flow->bytes + 12;
+	at = put16(put16(at, 1), TYPE_IPV4);
+	*at++ = 6;
+	*at++ = 4;
+	at = put16(at, 1) + 6;
+	at = put_bytes(at, plan->src + 12, 4) + 6;
+	put_bytes(at, plan->dst + 12, 4);
+}
 
-	address_of(&ends->src, i, src);
-	address_of(&ends->dst, i, dst);
-	if (conf->vlan)
-		at = put16(put16(at, 0x8100), (uint32_t)conf->vlan);
-	at = put16(at, pattern->v6 ? 0x86dd : 0x0800);
-	at = pattern->v6 ? put_ipv6(at, src, dst, (uint8_t)conf->ttl)
-			 : put_ipv4(at, src, dst, (uint8_t)conf->ttl, flow);
-	at = put16(at, ends->sport.first + i % ends->sport.n);
-	at = put16(at, ends->dport.first + i % ends->dport.n);
-	put16(put16(at, 0), 0);
+static void put_udp(const struct plan *plan, uint8_t *at)
+{
+	put16(put16(at, plan->sport), plan->dport);
+}
+
+static void put_tcp(const struct plan *plan, uint8_t *at)
+{
+	const bool syn = plan->conf->protocol == PROTOCOL_TCP_SYN;
+
+	put16(put16(at, plan->sport), plan->dport);
+	at[11] = !syn; /* acknowledged */
+	at[12] = TCP / 4 << 4;
+	at[13] = syn ? SYN : PUSH_ACK;
+	put16(at + 14, 65535);
+}
+
+static void put_icmp(const struct plan *plan, uint8_t *at)
+{
+	at[0] = plan->pattern->v6 ? ICMP6_ECHO : ICMP4_ECHO;
+	put16(at + 4, plan->sport);
+}
+
+static void put_layer4(const struct plan *plan, uint8_t *at)
+{
+	switch (plan->conf->protocol) {
+	case PROTOCOL_UDP: put_udp(plan, at); return;
+	case PROTOCOL_ICMP: put_icmp(plan, at); return;
+	default: put_tcp(plan, at);
+	}
+}
+
+/* With the pseudo header, but for its length; ICMP over IPv4 has none. */
+static uint64_t layer4_sum(const struct plan *plan, const uint8_t *at, size_t n)
+{
+	const bool v6 = plan->pattern->v6;
+	uint64_t sum = sum_words(at, n);
+	uint8_t protocol[2] = {0, ip_protocol(plan)};
+
+	if (plan->conf->protocol == PROTOCOL_ICMP && !v6)
+		return sum;
+	sum += sum_words(protocol, 2);
+	return sum + sum_words(plan->src + (v6 ? 0 : 12), v6 ? 16 : 4) +
+		sum_words(plan->dst + (v6 ? 0 : 12), v6 ? 16 : 4);
+}
+
+static uint32_t ether_type(const struct plan *plan)
+{
+	if (plan->conf->protocol == PROTOCOL_ETHERNET)
+		return TYPE_EXPERIMENT;
+	if (plan->conf->protocol == PROTOCOL_ARP)
+		return TYPE_ARP;
+	return plan->pattern->v6 ? TYPE_IPV6 : TYPE_IPV4;
+}
+
+static void make_flow(const struct plan *plan, struct flow *flow)
+{
+	const struct pattern *pattern = plan->pattern;
+	uint8_t *at = flow->bytes + 12, *ip = flow->bytes + pattern->ip_at;
+
+	if (plan->conf->vlan)
+		at = put16(put16(at, TYPE_TAG), (uint32_t)plan->conf->vlan);
+	put16(at, ether_type(plan));
+	if (plan->conf->protocol == PROTOCOL_ARP)
+		put_arp(plan, ip);
+	if (!pattern->ip)
+		return;
+	at = pattern->v6 ? put_ipv6(plan, ip) : put_ipv4(plan, ip);
+	put_layer4(plan, at);
+	flow->ip_sum = sum_words(ip, pattern->l4_at - pattern->ip_at);
+	flow->l4_sum = layer4_sum(plan, at, pattern->header_len - pattern->l4_at);
 }
 
 /* ---- the pattern ---- */
 
-static int take_ends(const struct pktgen_options *conf, struct ends *ends)
-{
-	int status =
-		take_addresses("src-ip", conf->src_ip ? conf->src_ip : "198.18.0.1", &ends->src);
-	const char *otherwise = ends->src.v6 ? "2001:2::2" : "198.19.0.1";
-
-	if (!conf->src_ip && conf->dst_ip && strchr(conf->dst_ip, ':'))
-		status = take_addresses("src-ip", "2001:2::1", &ends->src);
-	if (!status)
-		status = take_addresses(
-			"dst-ip", conf->dst_ip ? conf->dst_ip : otherwise, &ends->dst);
-	if (!status)
-		status = take_ports("sport", conf->sport ? conf->sport : "1024", &ends->sport);
-	if (!status)
-		status = take_ports("dport", conf->dport ? conf->dport : "9", &ends->dport);
-	if (!status && ends->src.v6 != ends->dst.v6)
-		status = usage_error(
-			"options --src-ip and --dst-ip contradict each other: give both as IPv4, or both as IPv6");
-	return status;
-}
-
 /* As many as the longest range has, where it is not said; and where no range is given, source ports make
- * the difference. */
+ * the difference, of ARP the senders' addresses. */
 static uint64_t count_flows(const struct pktgen_options *conf, struct ends *ends)
 {
 	const uint64_t ns[] = {ends->src.n, ends->dst.n, ends->sport.n, ends->dport.n};
@@ -185,32 +171,77 @@ static uint64_t count_flows(const struct pktgen_options *conf, struct ends *ends
 		most = ns[i] > most ? ns[i] : most;
 	if (!conf->flows)
 		return most < MAX_FLOWS ? most : MAX_FLOWS;
-	if (most == 1 && (uint64_t)conf->flows <= 65536 - ends->sport.first)
+	if (most == 1 && conf->protocol == PROTOCOL_ARP)
+		ends->src.n = (uint64_t)conf->flows;
+	else if (most == 1 && (uint64_t)conf->flows <= 65536 - ends->sport.first)
 		ends->sport.n = (uint32_t)conf->flows;
 	return (uint64_t)conf->flows;
 }
 
-int pattern_make(
-	struct pattern *pattern, const struct packet_run *run, const struct pktgen_options *conf)
+/* Where in a frame its headers are, and what of the fourth layer's is filled in for each. */
+static void lay_out(struct pattern *pattern, const struct pktgen_options *conf)
 {
-	struct ends ends = {0};
-	int status = take_ends(conf, &ends);
+	static const struct {
+		uint32_t len, length_at, csum_at, csum_lengths, seq_at, seq_bytes;
+	} layouts[] = {
+		[PROTOCOL_UDP] = {UDP, 4, 6, 2, 0, 0},
+		[PROTOCOL_TCP] = {TCP, 0, 16, 1, 4, 4},
+		[PROTOCOL_TCP_SYN] = {TCP, 0, 16, 1, 4, 4},
+		[PROTOCOL_ICMP] = {ICMP, 0, 2, 1, 6, 2},
+		[PROTOCOL_ARP] = {0},
+		[PROTOCOL_ETHERNET] = {0},
+	};
+	const __typeof__(layouts[0]) *own = &layouts[conf->protocol];
 
+	pattern->ip = own->len;
+	pattern->arp = conf->protocol == PROTOCOL_ARP;
+	pattern->ip_at = ETHERNET + (conf->vlan ? TAG : 0);
+	pattern->l4_at = pattern->ip_at;
+	if (pattern->ip)
+		pattern->l4_at += pattern->v6 ? IPV6 : IPV4;
+	pattern->header_len = pattern->l4_at + (pattern->arp ? ARP : own->len);
+	pattern->least = pattern->header_len + (uint32_t)sizeof(struct stamp);
+	if (pattern->least < LEAST_FRAME)
+		pattern->least = LEAST_FRAME;
+	pattern->length_at = own->length_at ? pattern->l4_at + own->length_at : 0;
+	pattern->csum_at = own->csum_at ? pattern->l4_at + own->csum_at : 0;
+	pattern->csum_lengths = own->csum_lengths;
+	pattern->seq_at = own->seq_at ? pattern->l4_at + own->seq_at : 0;
+	pattern->seq_bytes = own->seq_bytes;
+	/* UDP over IPv4 may go without a checksum; ICMP's has no pseudo header there. */
+	if (!pattern->v6 && conf->protocol == PROTOCOL_UDP)
+		pattern->csum_at = 0;
+	if (!pattern->v6 && conf->protocol == PROTOCOL_ICMP)
+		pattern->csum_lengths = 0;
+}
+
+int pattern_make(struct pattern *pattern, const struct pktgen_options *conf)
+{
+	struct ends *ends = &pattern->ends;
+	int status = ends_take(conf, ends);
+
+	if (!status && conf->protocol == PROTOCOL_ARP && ends->src.v6)
+		status = usage_error(
+			"option --protocol cannot be arp with addresses of IPv6: that has neighbour discovery; give addresses of IPv4");
 	if (status)
 		return status;
-	pattern->v6 = ends.src.v6;
-	pattern->n_flows = (uint32_t)count_flows(conf, &ends);
-	pattern->ip_at = ETHERNET + (conf->vlan ? TAG : 0);
-	pattern->udp_at = pattern->ip_at + (pattern->v6 ? IPV6 : IPV4);
-	pattern->header_len = pattern->udp_at + UDP;
-	pattern->least = pattern->header_len + (uint32_t)sizeof(struct stamp);
+	pattern->v6 = ends->src.v6;
+	pattern->n_flows = (uint32_t)count_flows(conf, ends);
 	pattern->run = (uint32_t)(cmd_started_ns >> 10) * 2654435761u;
+	lay_out(pattern, conf);
 	pattern->flows = calloc(pattern->n_flows, sizeof(*pattern->flows));
 	if (!pattern->flows)
 		return cannot("flows cannot be made: there is no memory; give fewer --flows");
-	for (uint32_t i = 0; i < pattern->n_flows; i++)
-		make_flow(pattern, &ends, conf, i, &pattern->flows[i]);
-	(void)run;
+	for (uint32_t i = 0; i < pattern->n_flows; i++) {
+		struct plan plan = {.pattern = pattern,
+			.conf = conf,
+			.sport = ends->sport.first + i % ends->sport.n,
+			.dport = ends->dport.first + i % ends->dport.n};
+
+		address_of(&ends->src, i, plan.src);
+		address_of(&ends->dst, i, plan.dst);
+		make_flow(&plan, &pattern->flows[i]);
+	}
 	return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "pktgen.h"
 
 #define WINDOW_PATIENCE (SECOND / 10)
+#define LATE            (SECOND / 100) /* more is not made up for */
 
 /* ---- what comes back ---- */
 
@@ -15,21 +16,24 @@ static force_inline bool is_ours(
 	return stamp->run == own->pattern->run;
 }
 
-static void look_at(struct pktgen_worker *own, struct lane *lane, struct vbn_buf **bufs, int n)
+static void look_at(struct packet_worker *worker, struct lane *lane, struct vbn_buf **bufs, int n)
 {
+	struct pktgen_worker *own = worker->own;
 	const uint64_t now = now_ns();
-	uint64_t returned = 0;
+	uint64_t returned = 0, strangers = 0;
 	struct stamp stamp;
 
 	for (int i = 0; i < n; i++) {
-		if (!is_ours(own, bufs[i], &stamp))
+		if (!is_ours(own, bufs[i], &stamp)) {
+			strangers += !neighbour_take(worker, lane, bufs[i]);
 			continue;
+		}
 		returned++;
 		histogram_record(&own->times, now > stamp.ns ? now - stamp.ns : 0);
 	}
 	vbn_count(&own->returned, returned);
 	own->came_ns = returned ? now : own->came_ns;
-	vbn_count(&lane->drops[DROP_STRANGER], (uint64_t)n - returned);
+	vbn_count(&lane->drops[DROP_STRANGER], strangers);
 }
 
 /* Completions of what was sent are taken in, too. */
@@ -49,24 +53,27 @@ static int receive(struct packet_worker *worker, struct lane *lane)
 	if (own->conf->replay) /* its frames have no stamps */
 		vbn_count(&own->returned, (uint64_t)n);
 	else
-		look_at(own, lane, bufs, n);
+		look_at(worker, lane, bufs, n);
 	vbn_buf_free(bufs, n);
 	return n;
 }
 
 /* ---- how many ---- */
 
-/* What is due by the rate; more than two bursts late is not made up for. */
+/* What is due by the rate, in frames; what is later than two bursts, and than some time, is not made up for. */
 static int due(struct generator *gen, int burst, uint64_t now)
 {
 	double due = (double)(now - gen->pace_from_ns) * gen->per_ns - (double)gen->paced;
+	double frames = due / gen->each;
 
-	if (due > 2 * burst) {
+	if (frames > 2 * burst && due > (double)LATE * gen->per_ns) {
 		gen->pace_from_ns = now;
 		gen->paced = 0;
-		due = burst;
+		frames = burst;
 	}
-	return due < burst ? (int)due : burst;
+	if (frames < 1)
+		return 0; /* also where it is ahead, by what went at once */
+	return frames < burst ? (int)frames : burst;
 }
 
 /* Frames that may be on their way beside those that are; what has not come back for so long does not count. */
@@ -102,40 +109,92 @@ static int how_many(struct packet_worker *worker, struct generator *gen, uint64_
 
 /* ---- frames ---- */
 
-static force_inline uint32_t frame_size(const struct pktgen_options *conf, struct generator *gen)
+/* Below n, by chance. */
+static force_inline uint32_t draw(struct generator *gen, uint32_t n)
 {
-	const uint32_t first = (uint32_t)conf->size, last = (uint32_t)conf->last_size;
-
-	if (first == last)
-		return first;
 	gen->random = gen->random * 1664525 + 1013904223;
-	return first + (uint32_t)((uint64_t)gen->random * (last - first + 1) >> 32);
+	return (uint32_t)((uint64_t)gen->random * n >> 32);
 }
 
-static force_inline void store16(uint8_t *to, uint32_t value)
+static uint32_t draw_size(const struct size_mix *mix, struct generator *gen)
 {
-	const uint16_t be = __builtin_bswap16((uint16_t)value);
+	const struct size_part *part = mix->parts;
+	uint32_t at = mix->n > 1 ? draw(gen, mix->shares) : 0;
 
-	memcpy(to, __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? &be : &(uint16_t){(uint16_t)value},
-		sizeof(be));
+	for (; at >= part->share; part++)
+		at -= part->share;
+	return part->first +
+		(part->last > part->first ? draw(gen, part->last - part->first + 1) : 0);
 }
 
-static force_inline void set_lengths(
+static force_inline uint16_t be16(uint32_t value)
+{
+	return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap16((uint16_t)value)
+							 : (uint16_t)value;
+}
+
+/* As a checksum's field has it. */
+static force_inline uint16_t checksum(uint64_t sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t) ~((sum & 0xffff) + (sum >> 16));
+}
+
+static force_inline void store16(uint8_t *to, uint16_t value)
+{
+	memcpy(to, &value, sizeof(value));
+}
+
+static force_inline void finish_ip(
 	const struct pattern *pattern, const struct flow *flow, uint8_t *frame, uint32_t size)
 {
 	uint8_t *ip = frame + pattern->ip_at;
-	uint32_t ip_len = size - pattern->ip_at, sum;
+	const uint16_t len = be16(size - pattern->ip_at);
 
-	store16(frame + pattern->udp_at + 4, size - pattern->udp_at);
+	if (pattern->length_at)
+		store16(frame + pattern->length_at, be16(size - pattern->l4_at));
 	if (pattern->v6) {
-		store16(ip + 4, size - pattern->udp_at);
+		store16(ip + 4, be16(size - pattern->l4_at));
 		return;
 	}
-	store16(ip + 2, ip_len);
-	sum = flow->ip_sum + ip_len;
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	store16(ip + 10, ~sum & 0xffff);
+	store16(ip + 2, len);
+	store16(ip + 10, checksum(flow->ip_sum + len));
+}
+
+static force_inline uint64_t stamp_sum(const struct stamp *stamp)
+{
+	uint64_t halves[2];
+	uint16_t rest;
+
+	memcpy(halves, stamp, sizeof(halves));
+	memcpy(&rest, (const uint8_t *)stamp + sizeof(halves), sizeof(rest));
+	return (uint32_t)halves[0] + (halves[0] >> 32) + (uint32_t)halves[1] + (halves[1] >> 32) +
+		rest;
+}
+
+/* What is behind the stamp is 0, and adds nothing. */
+static force_inline void finish_layer4(const struct pattern *pattern, const struct flow *flow,
+	uint8_t *frame, uint32_t size, const struct stamp *stamp)
+{
+	uint64_t sum = flow->l4_sum + stamp_sum(stamp) +
+		(uint64_t)pattern->csum_lengths * be16(size - pattern->l4_at);
+	uint16_t field;
+
+	if (pattern->seq_bytes) {
+		const uint16_t high = be16(stamp->seq >> 16), low = be16(stamp->seq);
+
+		if (pattern->seq_bytes == 4) {
+			store16(frame + pattern->seq_at, high);
+			sum += high;
+		}
+		store16(frame + pattern->seq_at + pattern->seq_bytes - 2, low);
+		sum += low;
+	}
+	field = checksum(sum);
+	/* UDP's 0 would say that there is none; for the others it is the same. */
+	store16(frame + pattern->csum_at, field ? field : 0xffff);
 }
 
 static force_inline void make_frame(
@@ -145,28 +204,44 @@ static force_inline void make_frame(
 	const struct pattern *pattern = own->pattern;
 	const struct flow *flow = &pattern->flows[gen->flow];
 	const struct stamp stamp = {pattern->run, (uint16_t)worker->index, own->seq++, now};
-	const uint32_t size = frame_size(own->conf, gen);
+	const uint32_t size = own->fixed_size ? own->fixed_size : draw_size(&own->conf->sizes, gen);
 
 	if (++gen->flow == pattern->n_flows)
 		gen->flow = 0;
 	memcpy(buf->data, flow->bytes, MOST_HEADERS);
 	memcpy(buf->data, gen->lane->peer, 6);
 	memcpy(buf->data + 6, gen->lane->mac, 6);
-	set_lengths(pattern, flow, buf->data, size);
 	memcpy(buf->data + pattern->header_len, &stamp, sizeof(stamp));
-	if (size > pattern->least)
-		memset(buf->data + pattern->least, 0, size - pattern->least);
+	if (size > pattern->header_len + sizeof(stamp))
+		memset(buf->data + pattern->header_len + sizeof(stamp), 0,
+			size - pattern->header_len - sizeof(stamp));
+	if (pattern->ip)
+		finish_ip(pattern, flow, buf->data, size);
+	else if (pattern->arp)
+		memcpy(buf->data + pattern->ip_at + 8, gen->lane->mac, 6);
+	if (pattern->csum_at)
+		finish_layer4(pattern, flow, buf->data, size, &stamp);
 	buf->len = size;
-	/* UDP over IPv4 may go without a checksum, over IPv6 not. */
-	*vbn_buf_packet(buf) = (struct vbn_packet){.flags = pattern->v6 ? VBN_PACKET_TX_L4_CSUM : 0,
-		.l2_len = (uint8_t)pattern->ip_at,
-		.l3_len = (uint8_t)(pattern->udp_at - pattern->ip_at)};
+	*vbn_buf_packet(buf) = (struct vbn_packet){.flags = 0};
+}
+
+/* Of the pace. */
+static uint64_t cost(const struct generator *gen, struct vbn_buf *const *bufs, int n)
+{
+	uint64_t bytes = 0;
+
+	if (!gen->bits)
+		return (uint64_t)n;
+	for (int i = 0; i < n; i++)
+		bytes += vbn_buf_total(bufs[i]) + ON_THE_WIRE;
+	return 8 * bytes;
 }
 
 /* Those that the queue has taken. What it has not is made anew. */
 static int send(struct packet_worker *worker, struct generator *gen, struct vbn_buf **bufs, int n)
 {
 	struct lane *lane = gen->lane;
+	uint64_t paced = gen->per_ns > 0 ? cost(gen, bufs, n) : 0;
 	int sent;
 
 	if (lane->tap)
@@ -178,7 +253,7 @@ static int send(struct packet_worker *worker, struct generator *gen, struct vbn_
 	}
 	vbn_count(&gen->sent, (uint64_t)sent);
 	((struct pktgen_worker *)worker->own)->sent += (uint64_t)sent;
-	gen->paced += (uint64_t)sent;
+	gen->paced += sent == n ? paced : paced * (uint64_t)sent / (uint64_t)n;
 	return sent;
 }
 
@@ -210,8 +285,11 @@ int pktgen_loop(struct vbn_worker *vbn_worker, void *arg)
 {
 	struct packet_worker *worker = arg;
 	struct pktgen_worker *own = worker->own;
-	const bool sends = may_send(worker);
+	bool sends = may_send(worker);
 	int did = 0;
+
+	if (unlikely(own->waits) && sends)
+		sends = neighbours_found(worker);
 
 	(void)vbn_worker;
 	for (int i = 0; i < worker->n_lanes; i++) {
@@ -226,8 +304,11 @@ int pktgen_loop(struct vbn_worker *vbn_worker, void *arg)
 static int replay_due(struct packet_worker *worker, struct generator *gen, uint64_t now)
 {
 	struct pktgen_worker *own = worker->own;
-	int most = how_many(worker, gen, now), n = 0;
+	int most, n = 0;
 
+	if (gen->bits && own->n_held)
+		gen->each = (double)cost(gen, own->held + own->first_held, 1);
+	most = how_many(worker, gen, now);
 	if (gen->per_ns > 0)
 		return most < own->n_held ? most : own->n_held;
 	while (n < own->n_held && n < most &&

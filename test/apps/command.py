@@ -83,7 +83,8 @@ class CommandTest(unittest.TestCase):
         """Standard error is one sentence, of the command, with these words."""
         # What the emulator notes is not of the command: another test may run on it at the same time. Nor is progress, of
         # which there is some where the machine has no time for this one.
-        lines = [line for line in answer.err.splitlines() if " has the address " not in line and not line.startswith("setting up: ")]
+        lines = [line for line in answer.err.splitlines()
+                 if " has the address " not in line and " is shared with " not in line and not line.startswith("setting up: ")]
         self.assertEqual(len(lines), 1, answer)
         self.assertRegex(lines[0], r"^verbena( [a-z]+)?: .+", answer)
         for word in words:

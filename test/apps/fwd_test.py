@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from command import CANNOT, DONE, SLOWER, VERBENA, CommandTest, main
-from packets import KEYS, Wire, accounted, captured, ended, ip, own_network, started, strict_json, udp4, verbena
+from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, CommandTest, main
+from packets import KEYS, Wire, accounted, captured, ended, ip, own_network, read_pcap, started, strict_json, udp4, verbena, write_pcap
 
 FRAMES = 200
 
@@ -82,6 +82,29 @@ class Forward(CommandTest):
                     self.assertEqual(sorted(f[skip:] for f in came), sorted(f[skip:] for f in sent))
                 self.assertEqual((result["sent"], len(result["queues"])), (2 * FRAMES, 4))
                 accounted(self, result)
+
+    def test_file(self):
+        """Given a file, then what is in it is in the other one, and the end of the file is that of the run."""
+        sent = frames(3)
+        with tempfile.TemporaryDirectory() as folder:
+            there, back = (os.path.join(folder, name) for name in ("in.pcap", "out.pcap"))
+            write_pcap(there, sent)
+            for mode, depth in ("io", "1024"), ("macswap", "4"):
+                for devices in [f"pcap:{there}", f"pcap:>{back}"], [f"pcap:{there}>{back}"]:
+                    with self.subTest(mode=mode, devices=len(devices)):
+                        answer = verbena("fwd", mode, *[a for d in devices for a in ("--device", d)], "--tx-depth", depth, "--json", "-")
+                        self.status(answer, DONE)
+                        result = strict_json(answer.out)
+                        self.assertEqual((result["received"], result["sent"], result["stopped"]), (FRAMES, FRAMES, False))
+                        accounted(self, result)
+                        came = read_pcap(back)
+                        self.assertEqual(came, [f[6:12] + f[:6] + f[12:] for f in sent] if mode == "macswap" else sent)
+            answer = verbena("echo", "--device", f"pcap:{there}>{back}", "--ip", "10.1.0.2/24", "--json", "-")
+            self.status(answer, DONE)
+            self.assertEqual(strict_json(answer.out)["received"], FRAMES)
+            answer = verbena("fwd", "io", "--device", f"pcap:>{back}")
+            self.status(answer, USAGE)
+            self.sentence(answer, "pcap:>", "no frames")
 
     def test_capture(self):
         """Given a filter, then the file has what it lets through, both ways, and counts that add up."""

@@ -12,7 +12,7 @@ from command import SLOWER, read_until, run, start, strict_json, verbena
 
 CLONE_NEWNET = 0x40000000
 PACKET_OUTGOING = 4
-KEYS = ("tool version mode devices seconds received sent drops msg_rate cycles_per_packet queues workers accounted").split()
+KEYS = ("tool version mode devices seconds received sent drops msg_rate gbit_rate cycles_per_packet queues workers accounted").split()
 
 
 def own_network(with_ipv6=False):
@@ -137,5 +137,24 @@ def captured(path):
     return packets, statistics
 
 
-__all__ = ["KEYS", "Wire", "accounted", "blocks", "captured", "checksum", "ended", "ip", "options", "own_network", "run", "started",
-           "strict_json", "udp4", "verbena"]
+def write_pcap(path, frames, gap_us=10):
+    with open(path, "wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1))
+        for number, frame in enumerate(frames):
+            file.write(struct.pack("<IIII", 1000, number * gap_us, len(frame), len(frame)) + frame)
+
+
+def read_pcap(path):
+    """The frames of a file of this machine's byte order."""
+    with open(path, "rb") as file:
+        data = file.read()
+    frames, at = [], 24
+    while at < len(data):
+        length = struct.unpack_from("<I", data, at + 8)[0]
+        frames.append(data[at + 16:at + 16 + length])
+        at += 16 + length
+    return frames
+
+
+__all__ = ["KEYS", "Wire", "accounted", "blocks", "captured", "checksum", "ended", "ip", "options", "own_network", "read_pcap", "run",
+           "started", "strict_json", "udp4", "verbena", "write_pcap"]

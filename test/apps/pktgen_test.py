@@ -8,8 +8,8 @@ import tempfile
 import threading
 import time
 
-from command import DONE, LOST, SLOWER, STOPPED, USAGE, CommandTest, main, start
-from packets import KEYS, Wire, checksum, ended, ip, own_network, started, strict_json, udp4, verbena
+from command import DONE, LOST, NO_PEER, SLOWER, STOPPED, USAGE, CommandTest, main, start
+from packets import KEYS, Wire, checksum, ended, ip, own_network, started, strict_json, udp4, verbena, write_pcap
 
 
 def device(name):
@@ -55,6 +55,110 @@ class Generate(CommandTest):
         self.assertEqual(sorted(flows.values()), [50] * 8)
         self.assertGreater(len({len(frame) for frame in frames}), 100)
         self.assertEqual({(f[7], struct.unpack_from("!H", f, 10)[0]) for f in flows}, {(i, 999 + i) for i in range(1, 9)})
+
+    def payload_sum(self, frame):
+        """Of an IP packet's fourth layer with its pseudo header: 0 where its checksum is right."""
+        if frame[12:14] == b"\x08\0":
+            protocol, body, addresses = frame[23], frame[34:], frame[26:34]
+        else:
+            protocol, body, addresses = frame[20], frame[54:], frame[22:54]
+        pseudo = b"" if protocol == 1 else addresses + struct.pack("!II", len(body), protocol)
+        return protocol, checksum(pseudo + body)
+
+    def test_protocols(self):
+        """Of each protocol its headers, with checksums that are right, whatever the size."""
+        wire = device("kinds")
+        v6 = ["--src-ip", "fd00::1", "--dst-ip", "fd00::2"]
+        for protocol, args, number, least in (
+                ("tcp", [], 6, 72), ("tcp-syn", v6, 6, 92), ("icmp", [], 1, 64), ("icmp", v6, 58, 80), ("udp", v6, 17, 80),
+                ("arp", [], None, 64), ("ethernet", [], None, 64)):
+            with self.subTest(protocol, v6=bool(args)):
+                process = start("pktgen", "--device", "tap:kinds", "--count", "12", "--rate", "20kpps", "--protocol", protocol, *args,
+                                "--size", f"{least},{least + 1}-900", "--json", "-", *(["--flows", "3"] if protocol != "ethernet" else []))
+                frames = wire.receive(12)
+                result = self.result(process)
+                self.assertEqual((len(frames), result["sent"], result["mode"]), (12, 12, protocol))
+                at = 54 if args else 34
+                for frame in frames:
+                    self.assertTrue(least <= len(frame) <= 900)
+                    if number:
+                        self.assertEqual(self.payload_sum(frame), (number, 0), frame.hex())
+                if number == 6:
+                    self.assertEqual({frame[at + 13] for frame in frames}, {2 if protocol == "tcp-syn" else 0x18})
+                    self.assertEqual([struct.unpack_from("!I", frame, at + 4)[0] for frame in frames], list(range(12)))
+                elif protocol == "icmp":
+                    self.assertEqual({frame[at] for frame in frames}, {128 if args else 8})
+                    self.assertEqual([struct.unpack_from("!HH", frame, at + 4) for frame in frames], [(1024 + i % 3, i) for i in range(12)])
+                elif protocol == "arp":
+                    self.assertEqual({frame[:6] + frame[12:22] for frame in frames}, {b"\xff" * 6 + bytes.fromhex("08060001080006040001")})
+                    self.assertEqual([frame[6:12] + socket.inet_aton(f"198.18.0.{1 + i % 3}") for i, frame in enumerate(frames)],
+                                     [frame[22:32] for frame in frames])
+                elif protocol == "ethernet":
+                    self.assertEqual({frame[:6] + frame[12:14] for frame in frames}, {bytes.fromhex("02000000000088b5")})
+        wire.close()
+
+    def sizes(self, wire, *args):
+        process = start("pktgen", "--device", "tap:sizes", "--count", "240", "--rate", "40k", "--json", "-", *args)
+        found = [len(frame) for frame in wire.receive(240)]
+        self.result(process)
+        return found
+
+    def test_sizes(self):
+        """Sizes by their shares, and by chance that a seed repeats."""
+        wire = device("sizes")
+        found = self.sizes(wire, "--size", "imix", "--seed", "1")
+        counts = [found.count(size) for size in (60, 590, 1514)]
+        self.assertEqual(sum(counts), 240)
+        self.assertTrue(counts[0] > counts[1] > counts[2] > 0, counts)
+        self.assertEqual(found, self.sizes(wire, "--size", "60:7,590:4,1514:1", "--seed", "1"))
+        self.assertNotEqual(found, self.sizes(wire, "--size", "imix", "--seed", "2"))
+        wire.close()
+
+    def test_rate(self):
+        """Frames, and bits with what is around a frame on the wire, go one after the other as the rate has it; never are they more."""
+        wire = device("paced")
+        for rate, size, per_second in ("2kpps", "64", 2000), ("10Mbit", "601", 2000), ("0.001Gbit", "76", 1250):
+            gaps, attempts = [], 0
+            # What else there is is what a busy machine makes up for.
+            while sum(abs(gap - 1) < 0.04 for gap in gaps) < 60:
+                attempts += 1
+                self.assertLess(attempts, 9, (rate, sorted(gaps)))
+                process = start("pktgen", "--device", "tap:paced", "--rate", rate, "--size", size, "--count", "250", "--json", "-")
+                times = [struct.unpack_from("=Q", frame, 52)[0] for frame in wire.receive(250)]
+                result = self.result(process)
+                self.assertEqual((len(times), result["sent"]), (250, 250))
+                self.assertLess(250 / per_second * 0.95, result["seconds"])
+                gaps += [(late - early) / 1e9 * per_second for early, late in zip(times, times[1:])]
+        wire.close()
+
+    def test_neighbours(self):
+        """Who asks for its addresses is answered; it asks who has another one, and sends there; where nobody has it that is said."""
+        wire = device("near")
+        mac, asked = bytes.fromhex("020000000077"), []
+        process = start("pktgen", "--device", "tap:near", "--src-ip", "10.9.0.1-10.9.0.3", "--dst-ip", "10.9.0.9", "--resolve", "--count", "40",
+                        "--rate", "100", "--json", "-")
+        while not asked:
+            asked = [f for f in wire.receive(1) if f[12:14] == b"\x08\x06" and f[38:42] == socket.inet_aton("10.9.0.9")]
+        ours = asked[0][6:12]
+        arp = b"\x08\x06" + struct.pack("!HHBBH", 1, 0x0800, 6, 4, 2) + mac + socket.inet_aton("10.9.0.9") + ours + socket.inet_aton("10.9.0.1")
+        wire.send(ours + mac + arp)
+        first = wire.receive(1)[0]
+        self.assertEqual(first[:6], mac)
+        question = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + socket.inet_aton("10.9.0.9") + bytes(6)
+        for address in "10.9.0.3", "10.9.0.4":
+            wire.send(b"\xff" * 6 + mac + b"\x08\x06" + question + socket.inet_aton(address))
+        frames = wire.receive(40)  # 39 and the answer
+        result = self.result(process)
+        answers = [f for f in frames if f[12:14] == b"\x08\x06"]
+        self.assertEqual([f[:6] + f[20:32] + f[38:42] for f in answers],
+                         [mac + b"\0\x02" + ours + socket.inet_aton("10.9.0.3") + socket.inet_aton("10.9.0.9")])
+        self.assertEqual((result["sent"], result["drops"]["stranger"]), (40 + result["neighbours"]["sent"], 1))
+        self.assertTrue(result["accounted"])
+        answer = verbena("pktgen", "--device", "tap:near", "--src-ip", "fd00::1", "--dst-ip", "fd00::9", "--resolve")
+        self.status(answer, NO_PEER)
+        self.assertIn("fd00::9 is not known", answer.err)
+        self.assertEqual({f[:6] for f in wire.receive(3)}, {bytes.fromhex("3333ff000009")})
+        wire.close()
 
     def test_v6_and_tag(self):
         """Over IPv6 UDP has a checksum; a tag is in the frame."""
@@ -130,10 +234,7 @@ class Generate(CommandTest):
         wire = device("again")
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "in.pcap")
-            with open(path, "wb") as file:
-                file.write(struct.pack("<IHHiIII", 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1))
-                for number, frame in enumerate(sent):
-                    file.write(struct.pack("<IIII", 1000, number * 30000, len(frame), len(frame)) + frame)
+            write_pcap(path, sent, 30000)
             times = []
             for rate in [], ["--rate", "1k"]:
                 process = start("pktgen", "--device", "tap:again", "--pcap-replay", path, *rate, "--json", "-")
@@ -152,6 +253,13 @@ class Generate(CommandTest):
                 (["--sport", "70000"], ["--sport", "65535"]), (["--dport", "9-1"], ["--dport"]), (["--size", "59"], ["--size", "from 60"]),
                 (["--dst-mac", "02:"], ["--dst-mac", "no MAC"]), (["--size", "64", "--dst-ip", "fd00::1"], ["--size", "at least"]),
                 (["--window", "9", "--cores", "0,1"], ["--window", "--cores", "contradict"]),
+                (["--rate", "5Mbits"], ["--rate", "unit"]), (["--rate", "0bit"], ["--rate", "too small"]), (["--size", "imax"], ["--size", "not a number"]),
+                (["--size", "64:0"], ["--size", "share"]), (["--size", "64,", "--seed", "1"], ["--size", "not a number"]),
+                (["--size", "70-69"], ["--size", "ends before"]), (["--size", "60", "--protocol", "tcp"], ["--size", "at least", "72"]),
+                (["--protocol", "sctp"], ["--protocol", "tcp-syn"]), (["--protocol", "arp", "--dst-ip", "fd00::1"], ["--protocol", "arp", "IPv4"]),
+                (["--protocol", "icmp", "--dport", "1"], ["--protocol icmp", "--dport", "contradict"]), (["--resolve"], ["--resolve", "--dst-ip"]),
+                (["--resolve", "--dst-ip", "10.0.0.1", "--dst-mac", "02:00:00:00:00:01"], ["--resolve", "--dst-mac", "contradict"]),
+                (["--protocol", "ethernet", "--flows", "2"], ["--protocol ethernet", "--flows", "contradict"]),
                 (["--pcap-replay", "x", "--size", "64"], ["--pcap-replay", "--size", "contradict"])):
             answer = verbena("pktgen", "--device", "tap:none", *args)
             self.status(answer, USAGE)
