@@ -18,13 +18,16 @@ uint64_t vbn__csum_bytes(const void *data, size_t n, uint64_t sum);
 /* The same word by word, which the vector code is compared with. */
 uint64_t vbn__csum_bytes_plain(const void *data, size_t n, uint64_t sum);
 
-/* To 16 bits: 0 only where everything summed was 0. */
+/* To 16 bits: 0 only where everything summed was 0. Half is added to half, turned round: what is carried out of
+ * the lower one goes into the upper one, which is kept. */
 static force_inline uint16_t csum_fold(uint64_t sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t)((sum & 0xffff) + (sum >> 16));
+	uint32_t half;
+
+	sum += sum << 32 | sum >> 32;
+	half = (uint32_t)(sum >> 32);
+	half += half << 16 | half >> 16;
+	return (uint16_t)(half >> 16);
 }
 
 /* What goes into the field. */

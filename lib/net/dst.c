@@ -29,12 +29,40 @@ static uint64_t broadcast_word(void)
 	return word.word;
 }
 
+/* Of who has no word yet: nobody's. */
+static const uint64_t no_word;
+
+static void set_fixed(struct dst *dst, uint64_t word)
+{
+	dst->fixed = word;
+	dst->word = &dst->fixed;
+}
+
+/* That of the neighbour's present life; once it has ended there is none. */
+static void set_neighbour(struct dst *dst, struct neighbour *neighbour)
+{
+	union mac_word word = {.word = neighbour ? load_acquire(&neighbour->word) : 0};
+
+	dst->neighbour = word.flags ? neighbour : NULL;
+	dst->word = word.flags ? &neighbour->word : &no_word;
+	dst->expect = (uint16_t)((word.flags & WORD_LIVES) | WORD_READY);
+}
+
+static void set_interface(struct dst *dst, const struct net_if *iface)
+{
+	__be16 type = be16(ip_is4(&dst->ip) ? ETHERTYPE_V4 : ETHERTYPE_V6);
+
+	dst->iface = iface;
+	dst->mtu = iface->mtu;
+	memcpy(&dst->source, iface->mac, 6);
+	memcpy((uint8_t *)&dst->source + 6, &type, 2);
+}
+
 static void on_link(struct net_seat *seat, struct dst *dst)
 {
 	const struct net_if *iface = net_interface(seat->net, dst->scope ? dst->scope - 1 : 0);
 
-	dst->iface = iface;
-	dst->mtu = iface->mtu;
+	set_interface(dst, iface);
 	dst->next_hop = dst->ip;
 }
 
@@ -51,7 +79,7 @@ static void look_route(struct net_seat *seat, struct dst *dst)
 
 	if (!hop)
 		return;
-	dst->iface = hop->iface;
+	set_interface(dst, hop->iface);
 	dst->next_hop = hop->via ? hop->gateway : dst->ip;
 	dst->address = hop->address;
 	dst->kind = hop->kind == HOP_LOCAL   ? DST_LOCAL
@@ -59,7 +87,24 @@ static void look_route(struct net_seat *seat, struct dst *dst)
 					     : DST_UNICAST;
 	dst->mtu = vbn__path_mtu(seat, &dst->ip, hop->mtu, &dst->locked);
 	if (hop->kind == HOP_BROADCAST)
-		dst->fixed = broadcast_word();
+		set_fixed(dst, broadcast_word());
+}
+
+/* RFC 3927: nobody passes on what is for the link. */
+static bool is_link_local4(const struct vbn_ip *ip)
+{
+	return ip_is4(ip) && ip->bytes[12] == 169 && ip->bytes[13] == 254;
+}
+
+static uint8_t ease_of(const struct vbn_net *net, const struct dst *dst)
+{
+	/* A state that is valid stays so. */
+	if (dst->kind == DST_LOCAL)
+		return vbn__glance_byte(&dst->address->state) == ADDRESS_VALID ? DST_IN : 0;
+	if (dst->kind != DST_UNICAST || !dst->end || dst->iface->vlan || dst->locked)
+		return 0;
+	return DST_OUT |
+		(net->forward && !dst->scope && !is_link_local4(&dst->ip) ? DST_THROUGH : 0);
 }
 
 struct dst *vbn__dst_miss(struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope)
@@ -68,16 +113,21 @@ struct dst *vbn__dst_miss(struct net_seat *seat, const struct vbn_ip *ip, uint32
 	struct dst *dst = key4 ? dst_place4(seat, key4) : dst_place6(seat, ip, scope);
 	uint64_t generation = load_acquire(&seat->net->generation);
 
-	*dst = (struct dst){.ip = *ip, .key4 = key4, .scope = scope, .generation = generation};
+	*dst = (struct dst){.ip = *ip,
+		.key4 = key4,
+		.scope = scope,
+		.generation = generation,
+		.word = &no_word,
+		.expect = WORD_READY};
 	if (ip_is_multicast(ip)) {
 		on_link(seat, dst);
-		dst->fixed = group_word(ip);
+		set_fixed(dst, group_word(ip));
 		dst->kind = vbn__multicast_has(seat->net, ip, dst->iface->index)
 			? DST_GROUP
 			: DST_FOREIGN_GROUP;
 	} else if (ip_is4(ip) && load4(ip->bytes + 12) == UINT32_MAX) {
 		on_link(seat, dst);
-		dst->fixed = broadcast_word();
+		set_fixed(dst, broadcast_word());
 		dst->kind = DST_BROADCAST;
 	} else if (ip_is_link_local(ip)) {
 		look_link_local(seat, dst);
@@ -85,8 +135,24 @@ struct dst *vbn__dst_miss(struct net_seat *seat, const struct vbn_ip *ip, uint32
 		look_route(seat, dst);
 	}
 	if (dst->kind == DST_UNICAST)
-		dst->neighbour = vbn__neighbour_find(seat->net, &dst->next_hop, dst->iface->index);
+		set_neighbour(
+			dst, vbn__neighbour_find(seat->net, &dst->next_hop, dst->iface->index));
+	dst->end = dst->iface ? seat->ends[dst->iface->link] : NULL;
+	dst->by = (uint8_t)(dst->iface && !seat->net->forward ? dst->iface->index + 1 : 0);
+	dst->ease = ease_of(seat->net, dst);
 	return dst;
+}
+
+void vbn__dst_fixed(
+	struct dst *dst, const struct net_if *iface, const struct vbn_ip *ip, const uint8_t mac[6])
+{
+	union mac_word word = {.word = 0};
+
+	memcpy(word.mac, mac, 6);
+	word.flags = WORD_READY;
+	*dst = (struct dst){.ip = *ip, .next_hop = *ip, .kind = DST_UNICAST, .expect = WORD_READY};
+	set_interface(dst, iface);
+	set_fixed(dst, word.word);
 }
 
 struct dst *vbn__dst_miss4(struct net_seat *seat, uint32_t address, uint32_t scope)
@@ -135,7 +201,7 @@ static void wait_for(struct net_seat *seat, struct dst *dst, struct neighbour *n
 		return;
 	}
 	seat->waiting[seat->n_waiting++] =
-		(struct waiting){buf, neighbour, dst->next_hop, dst->iface, ours};
+		(struct waiting){buf, neighbour, dst->iface, dst->expect & WORD_LIVES, ours};
 }
 
 static uint16_t ethertype_of(const struct vbn_buf *buf)
@@ -162,13 +228,14 @@ void vbn__dst_slow(struct net_seat *seat, struct dst *dst, struct vbn_buf *buf, 
 	}
 	if (neighbour)
 		word.word = load_acquire(&neighbour->word);
-	if (!word.flags || !neighbour_is(neighbour, &dst->next_hop)) {
-		dst->neighbour = neighbour = vbn__neighbour_want(seat, &dst->next_hop, dst->iface);
+	if (!word.flags || (word.flags ^ dst->expect) & WORD_LIVES) {
+		neighbour = vbn__neighbour_want(seat, &dst->next_hop, dst->iface);
 		if (!neighbour) {
 			seat_drop(seat, buf, drop_tx_neighbours_full);
 			return;
 		}
-		word.word = load_acquire(&neighbour->word);
+		set_neighbour(dst, neighbour);
+		word.word = load_acquire(dst->word);
 	}
 	if (word.flags & WORD_STALE)
 		vbn__neighbour_used(seat, neighbour);
@@ -192,7 +259,7 @@ void vbn__waiting_look(struct net_seat *seat)
 		struct waiting waiting = seat->waiting[i];
 		union mac_word word = {.word = load_acquire(&waiting.neighbour->word)};
 
-		if (!neighbour_is(waiting.neighbour, &waiting.next_hop))
+		if ((word.flags & WORD_LIVES) != waiting.life)
 			word.flags = 0;
 		if (word.flags & WORD_WAITING) {
 			seat->waiting[kept++] = waiting;

@@ -1,4 +1,4 @@
-/* ether.c - Ethernet and VLAN: frames in, frames out */
+/* ether.c - Ethernet and VLAN: frames in, whatever they are, and frames out */
 
 #include "net/net.h"
 
@@ -13,7 +13,7 @@ static force_inline bool is_our_mac(const struct net_if *iface, const uint8_t *t
 }
 
 /* The interface for a frame, NULL: none, and it is counted and gone. *behind is what the header takes. */
-static force_inline const struct net_if *interface_of(
+static const struct net_if *interface_of(
 	struct vbn_net_end *end, struct vbn_buf *buf, uint32_t *behind, uint16_t *type)
 {
 	struct net_seat *seat = end->seat;
@@ -49,7 +49,7 @@ static force_inline const struct net_if *interface_of(
 	return net_interface(seat->net, index - 1);
 }
 
-static force_inline void input_one(struct rx *rx, struct vbn_buf *buf)
+fast_path void vbn__ether_input(struct rx *rx, struct vbn_buf *buf)
 {
 	uint8_t *frame = buf->data;
 	uint32_t behind;
@@ -78,21 +78,6 @@ static force_inline void input_one(struct rx *rx, struct vbn_buf *buf)
 		vbn__arp_input(rx, buf);
 	else
 		seat_drop(rx->seat, buf, drop_ethertype);
-}
-
-fast_path void vbn__ether_input(struct vbn_net_end *end, struct vbn_buf **bufs, int n)
-{
-	struct rx rx = {.end = end, .seat = end->seat};
-
-	seat_count_n(end->seat, rx_frames, n);
-	for (int i = 0; i < n; i++) {
-		if (i + 3 < n)
-			__builtin_prefetch(bufs[i + 3]->data);
-		if (i + 6 < n)
-			__builtin_prefetch(bufs[i + 6]);
-		input_one(&rx, bufs[i]);
-	}
-	vbn__udp_batch(end->seat);
 }
 
 /* ---- out ---- */

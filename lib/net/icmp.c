@@ -171,7 +171,7 @@ static void echo(struct rx *rx, struct vbn_buf *buf, uint8_t reply)
 	}
 	from = *source;
 	icmp->type = reply;
-	icmp->sum = sum_update(icmp->sum, old, load2(icmp));
+	icmp->sum = (be_force __be16)csum_replace2((be_force uint16_t)icmp->sum, old, load2(icmp));
 	seat_count(rx->seat, answered);
 	seat_count(rx->seat, echo_answered);
 	vbn__ip_send(rx->seat,

@@ -10,6 +10,12 @@ static force_inline bool is_martian(const uint8_t from[4])
 	return from[0] == 0 || from[0] == 127 || from[0] >= 224;
 }
 
+/* RFC 3927: what is from or to such an address stays on its link. */
+static force_inline bool is_link_local(const uint8_t address[4])
+{
+	return address[0] == 169 && address[1] == 254;
+}
+
 enum options { OPTIONS_GOOD, OPTIONS_BAD, OPTIONS_SOURCE_ROUTE };
 
 static enum options options_check(const uint8_t *at, uint32_t left)
@@ -61,19 +67,12 @@ cold static void forward_refuse(struct rx *rx, struct vbn_buf *buf, struct dst *
 	}
 }
 
-/* The checksum's word that has the TTL, after one hop. */
-static force_inline uint16_t ttl_below(const struct wire_ip4 *ip)
-{
-	uint16_t word = load2(&ip->ttl);
-
-	return (uint16_t)(word - htobe16(0x0100));
-}
-
-static force_inline void forward(struct rx *rx, struct vbn_buf *buf, struct dst *dst)
+static void forward(struct rx *rx, struct vbn_buf *buf, struct dst *dst)
 {
 	struct wire_ip4 *ip = (struct wire_ip4 *)buf->data;
 
-	if (unlikely(dst->kind != DST_UNICAST || rx->group)) {
+	if (unlikely(dst->kind != DST_UNICAST || rx->group || is_link_local(ip->from) ||
+		    is_link_local(ip->to))) {
 		forward_refuse(rx, buf, dst);
 		return;
 	}
@@ -87,8 +86,7 @@ static force_inline void forward(struct rx *rx, struct vbn_buf *buf, struct dst 
 		seat_drop(rx->seat, buf, drop_too_big);
 		return;
 	}
-	ip->sum = sum_update(ip->sum, load2(&ip->ttl), ttl_below(ip));
-	ip->ttl--;
+	ip4_hop(ip);
 	vbn_buf_packet(buf)->flags = 0;
 	seat_count(rx->seat, forwarded);
 	if (unlikely(buf->len > dst->mtu)) {
@@ -114,7 +112,7 @@ static void input_fragment(
 	vbn__fragment_input(rx, buf, &piece);
 }
 
-static force_inline bool is_local(const struct rx *rx, const struct dst *dst)
+static bool is_local(const struct rx *rx, const struct dst *dst)
 {
 	if (likely(dst->kind == DST_LOCAL))
 		return load_once(&dst->address->state) == ADDRESS_VALID &&
@@ -126,16 +124,7 @@ static force_inline bool is_local(const struct rx *rx, const struct dst *dst)
 
 static force_inline uint32_t scope_of(const struct rx *rx, const uint8_t to[4])
 {
-	return to[0] >= 224 || (to[0] == 169 && to[1] == 254) ? rx->iface->index + 1 : 0;
-}
-
-static force_inline bool header_sum_is_good(const struct wire_ip4 *ip, uint32_t header)
-{
-	uint64_t sum = csum_ip4_header(ip);
-
-	if (unlikely(header > IP4_BYTES))
-		sum = sum_add(sum, (const uint8_t *)ip + IP4_BYTES, header - IP4_BYTES);
-	return sum_is_good(sum);
+	return to[0] >= 224 || is_link_local(to) ? rx->iface->index + 1 : 0;
 }
 
 fast_path void vbn__ip4_input(struct rx *rx, struct vbn_buf *buf)
@@ -162,7 +151,7 @@ fast_path void vbn__ip4_input(struct rx *rx, struct vbn_buf *buf)
 	}
 	buf->len = length; /* behind it is padding */
 	if (unlikely(flags & VBN_PACKET_IP_BAD ||
-		    (!(flags & VBN_PACKET_IP_GOOD) && !header_sum_is_good(ip, header)))) {
+		    (!(flags & VBN_PACKET_IP_GOOD) && !sum_is_good(sum_add(0, ip, header))))) {
 		seat_drop(seat, buf, drop_ip_sum);
 		return;
 	}

@@ -180,7 +180,7 @@ cold static void forward_refuse(struct rx *rx, struct vbn_buf *buf, struct dst *
 	}
 }
 
-static force_inline void forward(struct rx *rx, struct vbn_buf *buf, struct dst *dst)
+static void forward(struct rx *rx, struct vbn_buf *buf, struct dst *dst)
 {
 	struct wire_ip6 *ip = (struct wire_ip6 *)buf->data;
 
@@ -208,7 +208,7 @@ static force_inline void forward(struct rx *rx, struct vbn_buf *buf, struct dst 
 
 /* ---- ours ---- */
 
-static force_inline bool is_local(const struct rx *rx, const struct dst *dst)
+static bool is_local(const struct rx *rx, const struct dst *dst)
 {
 	if (likely(dst->kind == DST_LOCAL))
 		return load_once(&dst->address->state) == ADDRESS_VALID &&

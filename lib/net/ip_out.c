@@ -10,8 +10,7 @@ uint64_t vbn__sum_chain(uint64_t sum, const struct vbn_buf *buf)
 
 	for (;; buf = buf->next) {
 		if (odd)
-			sum += (uint64_t)__builtin_bswap16(
-				sum_fold(sum_add(0, buf->data, buf->len)));
+			sum += csum_at_odd(sum_add(0, buf->data, buf->len));
 		else
 			sum = sum_add(sum, buf->data, buf->len);
 		odd ^= buf->len & 1;

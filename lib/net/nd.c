@@ -25,9 +25,7 @@ static void send_nd(struct net_seat *seat, struct vbn_buf *buf, const struct net
 	const struct vbn_ip *from, const struct vbn_ip *to, const uint8_t *mac, uint8_t option)
 {
 	struct wire_nd *nd = (struct wire_nd *)buf->data;
-	struct dst dst = {
-		.ip = *to, .next_hop = *to, .iface = iface, .mtu = iface->mtu, .kind = DST_UNICAST};
-	struct dst *found;
+	struct dst dst, *found = &dst;
 
 	buf->len = ND_BYTES;
 	if (option) {
@@ -42,16 +40,10 @@ static void send_nd(struct net_seat *seat, struct vbn_buf *buf, const struct net
 	nd->sum = 0;
 	nd->sum = sum_finish(sum_add(
 		sum_ips(from, to) + sum_pseudo(buf->len, PROTO_ICMP6), buf->data, buf->len));
-	if (mac) {
-		union mac_word word = {.word = 0};
-
-		memcpy(word.mac, mac, 6);
-		word.flags = WORD_READY;
-		dst.fixed = word.word;
-		found = &dst;
-	} else {
+	if (mac)
+		vbn__dst_fixed(&dst, iface, to, mac);
+	else
 		found = dst_find(seat, to, iface->index + 1);
-	}
 	vbn__ip_send(seat,
 		&(struct ip_out){
 			.dst = found, .from = from, .to = to, .protocol = PROTO_ICMP6, .ttl = 255},

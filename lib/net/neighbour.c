@@ -86,7 +86,7 @@ static void set_state(struct neighbour *neighbour, enum vbn_neighbour_state stat
 
 	if (mac)
 		memcpy(word.mac, mac, 6);
-	word.flags = flags[state];
+	word.flags = (uint16_t)(flags[state] | neighbour->life);
 	neighbour->state = (uint8_t)state;
 	neighbour->at = at;
 	store_release(&neighbour->word, word.word);
@@ -170,6 +170,10 @@ static struct neighbour *make(struct net_seat *seat, const struct vbn_ip *ip, ui
 	store_once(&neighbour->ip_words[0], ip_high(ip));
 	store_once(&neighbour->ip_words[1], ip_low(ip));
 	neighbour->interface = interface;
+	/* Who remembers the first of all lives looks again. */
+	neighbour->life = (uint16_t)(neighbour->life + WORD_LIFE);
+	if (!neighbour->life)
+		__atomic_fetch_add(&net->generation, 1, __ATOMIC_RELEASE);
 	neighbour->used = true;
 	neighbour->router = false;
 	neighbour->probes = 0;

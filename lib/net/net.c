@@ -345,11 +345,12 @@ static int seat_enter(struct vbn_net *net, struct net_seat *seat)
 
 static int seat_make(struct vbn_net *net, struct vbn_worker *worker, struct net_seat **made)
 {
-	struct net_seat *seat = calloc(1, sizeof(*seat));
+	struct net_seat *seat = aligned_alloc(CACHE_LINE, sizeof(*seat));
 	int err = -ENOMEM;
 
 	if (!seat)
 		return -ENOMEM;
+	memset(seat, 0, sizeof(*seat));
 	seat->net = net;
 	seat->worker = worker;
 	seat->waiting = calloc(net->conf.max_waiting, sizeof(*seat->waiting));
@@ -409,6 +410,27 @@ static int end_check(const struct vbn_net_end_conf *conf)
 	return 0;
 }
 
+/* Where packets go has changed for this worker alone. */
+static void forget_dsts(struct net_seat *seat)
+{
+	memset(seat->dsts, 0, sizeof(seat->dsts));
+}
+
+static void end_expect(struct vbn_net_end *end)
+{
+	const struct vbn_net *net = end->seat->net;
+	const uint8_t mask[8] = {255, 255, 255, 255, 255, 255, 1};
+	uint8_t first[8] = {0};
+
+	end->untagged = net->by_vlan[end->link][0];
+	if (end->untagged)
+		memcpy(first, net_interface(net, end->untagged - 1)->mac, 6);
+	else
+		first[7] = 1; /* which the mask has not */
+	end->first = load8(first);
+	end->first_mask = load8(mask);
+}
+
 VBN_API int vbn_net_attach(
 	struct vbn_net *net, const struct vbn_net_end_conf *conf, struct vbn_net_end **attached)
 {
@@ -439,6 +461,8 @@ VBN_API int vbn_net_attach(
 		(conf->checksum_offload == VBN_AUTO && conf->queue);
 	seat->ends[conf->link] = end;
 	seat->n_ends++;
+	end_expect(end);
+	forget_dsts(seat);
 	*attached = end;
 	return 0;
 }
@@ -456,6 +480,7 @@ VBN_API void vbn_net_detach(struct vbn_net_end *end)
 	seat_count_n(seat, drop_tx_closed, end->n_out);
 	vbn_buf_free(end->out, (int)end->n_out);
 	seat->ends[end->link] = NULL;
+	forget_dsts(seat);
 	if (!--seat->n_ends)
 		seat_free(seat);
 	free(end);
@@ -465,7 +490,7 @@ VBN_API fast_path void vbn_net_input(struct vbn_net_end *end, struct vbn_buf **b
 {
 	struct net_seat *seat = end->seat;
 
-	vbn__ether_input(end, bufs, n);
+	vbn__quick_input(end, bufs, n);
 	if (unlikely(seat->n_waiting && seat->resolved != load_once(&seat->net->resolved)))
 		vbn__waiting_look(seat);
 }

@@ -10,8 +10,8 @@
  *              destinations that it has looked up. Owner: the worker.
  *   end        a seat's packet queue on one link, and what is staged for it.
  *
- * A received buf goes up through ether.c, ip4.c or ip6.c, fragment.c, and udp.c, icmp4.c or icmp6.c. Each
- * function that takes a buf ends its life in exactly one way and counts it once; that is what
+ * A received buf goes up through ether.c, ip4.c or ip6.c, fragment.c, and udp.c or icmp.c, but for the few kinds
+ * that most are of: those quick.c deals with in one pass. Each function that takes a buf ends its life in exactly one way and counts it once; that is what
  * vbn_net_balance() adds up. While it goes up, buf->data is where the current layer begins and the headers
  * below are still in front.
  */
@@ -240,12 +240,16 @@ const struct net_hop *vbn__route_find(const struct vbn_net *net, const struct vb
 
 /* ---- neighbours ---- */
 
-/* What a reader needs of one, in one word: its MAC in the first six bytes of memory, then its state. */
+/* What a reader needs of one, in one word: its MAC in the first six bytes of memory, then its state, and above
+ * that which life of its entry it is: a word that is of another life is another neighbour's. */
 enum {
 	WORD_READY = 1 << 0,   /* there is a MAC, and it needs nothing */
 	WORD_STALE = 1 << 1,   /* there is one, and whoever uses it says so */
 	WORD_FAILED = 1 << 2,  /* it did not answer */
 	WORD_WAITING = 1 << 3, /* it is being asked */
+	WORD_LIFE = 1
+		<< 4, /* counts from here on; it begins anew only with a new generation of the net */
+	WORD_LIVES = 0xffff & ~(WORD_LIFE - 1),
 };
 
 union mac_word {
@@ -261,7 +265,8 @@ struct neighbour {
 	uint64_t ip_words[2]; /* its address; changes only while it is in no list */
 	uint32_t interface;
 	uint32_t next;  /* index + 1 of the next one in its bucket */
-	uint8_t state;  /* enum vbn_neighbour_state; this and below under net->lock */
+	uint16_t life;  /* as in the word; this and below under net->lock */
+	uint8_t state;  /* enum vbn_neighbour_state */
 	uint8_t probes; /* sent */
 	bool used, router;
 	uint64_t at; /* ms: when its state began, or its next probe is due */
@@ -305,6 +310,7 @@ struct vbn_net {
 	/* read by workers */
 	struct route_table *routes; /* RCU */
 	uint64_t generation; /* grows when routes, paths or groups have changed, after that */
+	uint64_t sockets_generation; /* the same of sockets */
 	uint64_t
 		resolved; /* grows when a neighbour's state has changed in a way that those waiting want to know */
 	uint64_t seed;
@@ -343,22 +349,38 @@ static force_inline const struct net_if *net_interface(const struct vbn_net *net
 
 /* Where packets to an address go, as this worker has looked it up. */
 struct dst {
-	struct vbn_ip ip;
+	/* what each packet there needs */
 	uint64_t key4; /* 0: of IPv6 */
 	uint64_t generation;
-	uint64_t fixed; /* of a group or broadcast: the word, which is not a neighbour's */
+	const uint64_t *word;    /* a neighbour's, or `fixed`; never NULL */
+	struct vbn_net_end *end; /* the worker's there; NULL: none */
+	uint64_t source; /* the interface's MAC, and the ethertype, as they are in a frame */
+	uint32_t mtu;
+	uint32_t scope;  /* interface's index + 1, as asked for */
+	uint16_t expect; /* the word's flags, where it may be used as it is */
+	uint8_t kind;    /* enum dst_kind */
+	uint8_t ease;    /* enum dst_ease */
+	uint8_t by;      /* DST_IN: by which interface alone, index + 1; 0: any */
+	bool locked;     /* the path MTU is below what is believed: no DF */
+	/* and what few need */
+	struct vbn_ip ip cache_aligned;
+	struct vbn_ip next_hop;
 	const struct net_if *iface;
 	struct neighbour *neighbour;       /* NULL: fixed, or not yet looked up */
 	const struct net_address *address; /* DST_LOCAL */
-	struct vbn_ip next_hop;
-	uint32_t scope; /* interface's index + 1, as asked for */
-	uint32_t mtu;
-	uint8_t kind;
-	bool locked; /* the path MTU is below what is believed: no DF */
-};
+	uint64_t fixed; /* of a group or broadcast: the word, which is not a neighbour's */
+} cache_aligned;
+static_assert(sizeof(struct dst) == 2 * CACHE_LINE, "IPv4 needs one line of it");
 enum dst_kind { DST_NONE, DST_UNICAST, DST_LOCAL, DST_BROADCAST, DST_GROUP, DST_FOREIGN_GROUP };
 
-enum { SEAT_DSTS = 256, END_OUT = 256, BURST = 64 };
+/* What may be done without looking any closer. */
+enum dst_ease {
+	DST_OUT = 1 << 0, /* datagrams of ours: one neighbour, an untagged link, DF as asked for */
+	DST_THROUGH = 1 << 1, /* the same of what is forwarded */
+	DST_IN = 1 << 2,      /* it is ours */
+};
+
+enum { SEAT_DSTS = 256, SEAT_PORTS = 64, END_OUT = 256, BURST = 64 };
 
 struct vbn_net_end {
 	struct net_seat *seat;
@@ -366,7 +388,11 @@ struct vbn_net_end {
 	int (*output)(struct vbn_buf **bufs, int n, void *arg);
 	void *arg;
 	struct vbn_pool *pool;
+	/* How a frame begins that is untagged, ours alone, and from one station: the first 8 bytes under the mask.
+	 * Where the link has no untagged interface, none does. */
+	uint64_t first, first_mask;
 	uint32_t link;
+	uint32_t untagged; /* the interface's index + 1 */
 	uint32_t n_out;
 	bool offload;
 	struct vbn_buf *out[END_OUT];
@@ -375,9 +401,20 @@ struct vbn_net_end {
 struct waiting {
 	struct vbn_buf *buf;
 	struct neighbour *neighbour;
-	struct vbn_ip next_hop;
 	const struct net_if *iface;
-	bool ours; /* not forwarded: no ICMP error is due */
+	uint16_t life; /* the neighbour's */
+	bool ours;     /* not forwarded: no ICMP error is due */
+};
+
+/* To whom datagrams to a port go, where that is easily said: one socket, of this worker, whoever has it beside
+ * among the others. udp.c fills it in. */
+struct udp_place {
+	uint64_t key;        /* the port, and behind it the sockets' generation */
+	struct vbn_udp *udp; /* NULL: it is not */
+	/* Of IPv4: what the addresses and ports of a datagram must be, as they are in its headers. */
+	uint64_t ends, ends_mask;
+	uint32_t ports, ports_mask;
+	bool any; /* of IPv6: all */
 };
 
 /* One datagram in pieces. */
@@ -411,13 +448,12 @@ struct net_seat {
 	uint64_t icmp_at;      /* ms: when they were last added */
 	struct vbn_udp *mine;  /* its sockets */
 	struct vbn_udp *batch; /* datagrams that its callback has not been called with */
-	const struct net_if *batch_iface;
 	int n_batch;
 	struct vbn_timer timer;
 	uint64_t counters[C_N];
 	struct counter_set set;
-	struct counter_name names[C_N];
 	struct vbn_buf *batch_bufs[BURST];
+	struct udp_place ports[SEAT_PORTS];
 	struct dst dsts[SEAT_DSTS];
 };
 
@@ -455,8 +491,11 @@ struct rx {
 	uint8_t ttl;
 };
 
+/* quick.c: a burst. What is odd goes the whole way. */
+void vbn__quick_input(struct vbn_net_end *end, struct vbn_buf **bufs, int n);
+
 /* ether.c */
-void vbn__ether_input(struct vbn_net_end *end, struct vbn_buf **bufs, int n);
+void vbn__ether_input(struct rx *rx, struct vbn_buf *buf);
 /* Puts the Ethernet header in front of an IP packet and stages it. Counts nothing but its drops. */
 void vbn__ether_output(struct net_seat *seat, struct vbn_buf *buf, const struct net_if *iface,
 	uint64_t word, uint16_t type);
@@ -499,15 +538,19 @@ static force_inline struct dst *dst_find4(struct net_seat *seat, uint32_t addres
 	return vbn__dst_miss4(seat, address, scope);
 }
 
+static force_inline bool dst_is6(
+	const struct net_seat *seat, const struct dst *dst, const struct vbn_ip *ip, uint32_t scope)
+{
+	return ip_equal(&dst->ip, ip) && dst->scope == scope &&
+		dst->generation == load_once(&seat->net->generation);
+}
+
 static force_inline struct dst *dst_find6(
 	struct net_seat *seat, const struct vbn_ip *ip, uint32_t scope)
 {
 	struct dst *dst = dst_place6(seat, ip, scope);
 
-	if (likely(ip_equal(&dst->ip, ip) && dst->scope == scope &&
-		    dst->generation == load_once(&seat->net->generation)))
-		return dst;
-	return vbn__dst_miss(seat, ip, scope);
+	return likely(dst_is6(seat, dst, ip, scope)) ? dst : vbn__dst_miss(seat, ip, scope);
 }
 
 static force_inline struct dst *dst_find(
@@ -519,41 +562,13 @@ static force_inline struct dst *dst_find(
 
 /* Sends an IP packet (buf->data is its header, it fits the MTU) to where dst says. */
 void vbn__dst_slow(struct net_seat *seat, struct dst *dst, struct vbn_buf *buf, bool ours);
-void vbn__dst_sent(struct net_seat *seat);
-
-/* The same where there is nothing odd about it: without a call. */
-static force_inline void ether_stage(struct net_seat *seat, struct vbn_buf *buf,
-	const struct net_if *iface, uint64_t word, uint16_t type)
-{
-	struct vbn_net_end *end = seat->ends[iface->link];
-	uint8_t *at;
-
-	if (unlikely(!end || iface->vlan || end->n_out == END_OUT ||
-		    buf->data < vbn_buf_room(buf) + ETHER_BYTES)) {
-		vbn__ether_output(seat, buf, iface, word, type);
-		return;
-	}
-	buf->data = at = buf->data - ETHER_BYTES;
-	buf->len += ETHER_BYTES;
-	memcpy(at, &word, 8); /* two bytes more than the MAC: the next store has them */
-	memcpy(at + 6, iface->mac, 6);
-	memcpy(at + 12, &(__be16){be16(type)}, 2);
-	vbn_buf_packet(buf)->l2_len = ETHER_BYTES;
-	end->out[end->n_out++] = buf;
-}
 
 /* The word of a destination that needs nothing, or 0. */
-static force_inline uint64_t dst_word(struct dst *dst)
+static force_inline uint64_t dst_word(const struct dst *dst)
 {
-	union mac_word word = {.word = dst->fixed};
+	union mac_word word = {.word = load_acquire(dst->word)};
 
-	if (likely(dst->neighbour)) {
-		word.word = load_acquire(&dst->neighbour->word);
-		if (unlikely(!(word.flags & WORD_READY) ||
-			    !neighbour_is(dst->neighbour, &dst->next_hop)))
-			return 0;
-	}
-	return word.word;
+	return likely(word.flags == dst->expect) ? word.word : 0;
 }
 
 static force_inline void dst_send(
@@ -562,13 +577,27 @@ static force_inline void dst_send(
 	uint64_t word = dst_word(dst);
 
 	seat_count(seat, tx_packets);
-	if (unlikely(!word)) {
+	if (likely(word))
+		vbn__ether_output(seat, buf, dst->iface, word,
+			buf->data[0] >> 4 == 4 ? ETHERTYPE_V4 : ETHERTYPE_V6);
+	else
 		vbn__dst_slow(seat, dst, buf, ours);
-		return;
-	}
-	ether_stage(
-		seat, buf, dst->iface, word, buf->data[0] >> 4 == 4 ? ETHERTYPE_V4 : ETHERTYPE_V6);
 }
+
+/* The end's Ethernet header in front of an IP packet, and it is staged: there is room for both. */
+static force_inline void dst_stage(
+	const struct dst *dst, struct vbn_buf *buf, uint8_t *at, uint64_t word)
+{
+	struct vbn_net_end *end = dst->end;
+
+	memcpy(at, &word, 8); /* two bytes more than the MAC: the next store has them */
+	memcpy(at + 6, &dst->source, 8);
+	end->out[end->n_out++] = buf;
+}
+
+/* One that goes to a MAC that is known, whoever has it: for one packet, on the stack. */
+void vbn__dst_fixed(
+	struct dst *dst, const struct net_if *iface, const struct vbn_ip *ip, const uint8_t mac[6]);
 
 /* The address to send from; NULL: none. */
 const struct vbn_ip *vbn__source_for(struct net_seat *seat, struct dst *dst);
@@ -615,6 +644,16 @@ void vbn__nd_solicit(struct net_seat *seat, const struct net_if *iface, const st
 	const uint8_t mac[6]);
 void vbn__nd_announce(
 	struct net_seat *seat, const struct net_if *iface, const struct vbn_ip *ip, bool probe);
+
+/* One hop less, and the checksum with it (RFC 1141, in which what would become 0xffff is 0). */
+static force_inline void ip4_hop(struct wire_ip4 *ip)
+{
+	uint32_t sum = (uint32_t)load2(&ip->sum) + htobe16(0x0100);
+	uint16_t field = (uint16_t)(sum + (sum >= 0xffff));
+
+	memcpy(&ip->sum, &field, 2);
+	ip->ttl--;
+}
 
 /* ip4.c, ip6.c: buf->data is the IP header */
 void vbn__ip4_input(struct rx *rx, struct vbn_buf *buf);
@@ -711,6 +750,7 @@ void vbn__mld_input(struct rx *rx, struct vbn_buf *buf);
 
 /* udp.c: buf->data is UDP's header */
 void vbn__udp_input(struct rx *rx, struct vbn_buf *buf);
+/* The datagrams that are gathered for a socket go there. */
 void vbn__udp_batch(struct net_seat *seat);
 /* An ICMP error about a datagram of ours; false: there is no such socket. */
 bool vbn__udp_failed(struct net_seat *seat, const struct vbn_ip *local, uint16_t local_port,

@@ -1,4 +1,4 @@
-/* udp.c - UDP's data path: datagrams to sockets in bursts, and from them (RFC 768) */
+/* udp.c - UDP in: datagrams to sockets, in bursts (RFC 768) */
 
 #include "net/udp.h"
 
@@ -7,8 +7,7 @@
 /* ---- which socket ---- */
 
 /* How well a key fits a datagram; 0: not at all. */
-static force_inline int fit(
-	const struct udp_key *key, const struct rx *rx, uint16_t from, uint16_t to)
+static int fit(const struct udp_key *key, const struct rx *rx, uint16_t from, uint16_t to)
 {
 	int points = 1;
 
@@ -28,7 +27,7 @@ static force_inline int fit(
 }
 
 /* The best there is: among equals this worker's. */
-static force_inline struct vbn_udp *find(const struct rx *rx, uint16_t from, uint16_t to)
+static struct vbn_udp *find(const struct rx *rx, uint16_t from, uint16_t to)
 {
 	const struct vbn_net *net = rx->seat->net;
 	struct vbn_udp *udp = rcu_read(&net->sockets[udp_bucket(net, to)]), *best = NULL;
@@ -46,6 +45,60 @@ static force_inline struct vbn_udp *find(const struct rx *rx, uint16_t from, uin
 		best = udp;
 	}
 	return best;
+}
+
+/* ---- what quick.c goes by ---- */
+
+static void place_addresses(struct udp_place *place, const struct udp_key *key)
+{
+	uint8_t ends[8] = {0}, mask[8] = {0};
+	uint16_t ports[2] = {0}, ports_mask[2] = {0};
+
+	if (key->bound) {
+		memcpy(ends + 4, key->local.bytes + 12, 4);
+		memset(mask + 4, 255, 4);
+	}
+	if (key->connected) {
+		memcpy(ends, key->peer.bytes + 12, 4);
+		memset(mask, 255, 4);
+		ports[0] = htobe16(key->peer_port);
+		ports_mask[0] = UINT16_MAX;
+	}
+	place->ends = load8(ends);
+	place->ends_mask = load8(mask);
+	place->ports = load4(ports);
+	place->ports_mask = load4(ports_mask);
+}
+
+/* Who may have a port's datagrams is remembered, where it is this worker's one socket: of several only if all
+ * take everything, since then each worker's own is as good as any. */
+static noinline void place_fill(struct net_seat *seat, uint16_t port)
+{
+	const struct vbn_net *net = seat->net;
+	struct udp_place *place = &seat->ports[port % SEAT_PORTS];
+	struct vbn_udp *mine = NULL;
+	bool narrow = false;
+	int n = 0;
+
+	*place = (struct udp_place){.key = udp_place_key(net, port)};
+	for (struct vbn_udp *udp = rcu_read(&net->sockets[udp_bucket(net, port)]); udp;
+		udp = rcu_read(&udp->next)) {
+		const struct udp_key *key = rcu_read(&udp->key);
+
+		if (key->local_port != port)
+			continue;
+		n++;
+		mine = udp->seat == seat ? udp : mine;
+		narrow |= key->bound || key->connected;
+		if (key->interface || (key->bound && !ip_is4(&key->local)))
+			return;
+	}
+	if (!mine || (n > 1 && narrow))
+		return;
+	if (narrow)
+		place_addresses(place, rcu_read(&mine->key));
+	place->any = !narrow;
+	place->udp = mine;
 }
 
 /* ---- to a socket ---- */
@@ -76,7 +129,7 @@ static bool to_ring(struct vbn_udp *udp, struct vbn_buf *buf)
 }
 
 /* False: there was no room, and the buf is still the caller's. */
-static force_inline bool to_socket(struct net_seat *seat, struct vbn_udp *udp, struct vbn_buf *buf)
+static bool to_socket(struct net_seat *seat, struct vbn_udp *udp, struct vbn_buf *buf)
 {
 	if (unlikely(!udp->recv))
 		return to_ring(udp, buf);
@@ -88,7 +141,7 @@ static force_inline bool to_socket(struct net_seat *seat, struct vbn_udp *udp, s
 	return true;
 }
 
-static force_inline void deliver(struct net_seat *seat, struct vbn_udp *udp, struct vbn_buf *buf)
+fast_path void vbn__udp_deliver(struct net_seat *seat, struct vbn_udp *udp, struct vbn_buf *buf)
 {
 	if (likely(to_socket(seat, udp, buf)))
 		seat_count(seat, delivered);
@@ -127,7 +180,7 @@ static void taken_over(struct vbn_worker *worker, void *arg)
 		struct vbn_udp *udp = find(&rx, from.port, to.port);
 
 		if (udp && udp->seat == seat)
-			deliver(seat, udp, handed.buf);
+			vbn__udp_deliver(seat, udp, handed.buf);
 		else
 			seat_drop(seat, handed.buf, drop_no_port);
 	}
@@ -239,7 +292,7 @@ static void group_input(struct rx *rx, struct vbn_buf *buf, uint16_t from, uint1
 		last = udp;
 	}
 	if (last)
-		deliver(rx->seat, last, buf);
+		vbn__udp_deliver(rx->seat, last, buf);
 	else if (away)
 		hand_over(rx, away, buf);
 	else
@@ -272,13 +325,16 @@ static void cut(struct vbn_buf *buf, uint32_t total)
 	}
 }
 
-static force_inline bool sum_holds(const struct rx *rx, const struct vbn_buf *buf,
-	const struct wire_udp *header, uint32_t length)
+static bool sum_holds(const struct rx *rx, const struct vbn_buf *buf, const struct wire_udp *header,
+	uint32_t length, uint16_t flags)
 {
 	uint64_t sum;
 
+	/* IPv6: there must be one, whatever a device says of it. */
 	if (!header->sum)
-		return ip_is4(&rx->to); /* IPv6: there must be one */
+		return ip_is4(&rx->to);
+	if (flags & (VBN_PACKET_L4_GOOD | VBN_PACKET_L4_BAD))
+		return flags & VBN_PACKET_L4_GOOD;
 	sum = sum_ips(&rx->from, &rx->to) + sum_pseudo(length, PROTO_UDP);
 	if (likely(!(buf->flags & VBN_BUF_CHAIN)))
 		return sum_is_good(sum_add(sum, buf->data, length));
@@ -307,8 +363,7 @@ fast_path void vbn__udp_input(struct rx *rx, struct vbn_buf *buf)
 		}
 		cut(buf, length);
 	}
-	if (unlikely(flags & VBN_PACKET_L4_BAD ||
-		    (!(flags & VBN_PACKET_L4_GOOD) && !sum_holds(rx, buf, header, length)))) {
+	if (unlikely(!sum_holds(rx, buf, header, length, flags))) {
 		seat_drop(seat, buf, drop_l4_sum);
 		return;
 	}
@@ -321,13 +376,15 @@ fast_path void vbn__udp_input(struct rx *rx, struct vbn_buf *buf)
 		group_input(rx, buf, from, to);
 		return;
 	}
+	if (seat->ports[to % SEAT_PORTS].key != udp_place_key(seat->net, to))
+		place_fill(seat, to);
 	udp = find(rx, from, to);
 	if (unlikely(!udp))
 		no_port(rx, buf);
 	else if (unlikely(udp->seat != seat))
 		hand_over(rx, udp, buf);
 	else
-		deliver(seat, udp, buf);
+		vbn__udp_deliver(seat, udp, buf);
 }
 
 VBN_API int vbn_udp_recv(struct vbn_udp *udp, struct vbn_buf **bufs, int n)
@@ -339,257 +396,6 @@ VBN_API int vbn_udp_recv(struct vbn_udp *udp, struct vbn_buf **bufs, int n)
 	seat_count_n(udp->seat, udp_received, got);
 	count_add(&udp->received, (uint64_t)got);
 	return got;
-}
-
-/* ---- out ---- */
-
-enum { HEADERS4 = ETHER_BYTES + IP4_BYTES + UDP_BYTES };
-
-/* One way that datagrams of a call go: the same for most of a burst. */
-struct way {
-	struct dst *dst;
-	struct vbn_ip from, to;
-	uint16_t from_port, to_port;
-	uint32_t interface; /* as asked for */
-	uint8_t ttl;
-	uint32_t most; /* bytes of a datagram with UDP's header */
-	/* Of IPv4 on an untagged link that fills in UDP's checksums: all headers but what differs by the
-	 * datagram, and the sum of IP's. */
-	struct vbn_net_end *end; /* NULL: not of that kind */
-	uint64_t sum;
-	uint8_t headers[HEADERS4];
-};
-
-static void way_prepare(struct vbn_udp *udp, struct way *way)
-{
-	const struct net_if *iface = way->dst->iface;
-	struct vbn_net_end *end = udp->seat->ends[iface->link];
-	struct wire_ether *ether = (struct wire_ether *)way->headers;
-	struct wire_ip4 *ip = (struct wire_ip4 *)(way->headers + ETHER_BYTES);
-	struct wire_udp *header = (struct wire_udp *)(ip + 1);
-
-	way->end = end && end->offload && !iface->vlan && ip_is4(&way->to) ? end : NULL;
-	if (!way->end)
-		return;
-	memset(way->headers, 0, sizeof(way->headers));
-	memcpy(ether->from, iface->mac, 6);
-	ether->type = be16(ETHERTYPE_V4);
-	ip->version_ihl = 0x45;
-	ip->tos = udp->traffic_class;
-	ip->fragment = be16(udp->dont_fragment != VBN_OFF && !way->dst->locked ? IP4_DF : 0);
-	ip->ttl = way->ttl;
-	ip->protocol = PROTO_UDP;
-	memcpy(ip->from, way->from.bytes + 12, 4);
-	memcpy(ip->to, way->to.bytes + 12, 4);
-	header->from = be16(way->from_port);
-	way->sum = csum_ip4_header(ip);
-}
-
-static int way_find(
-	struct vbn_udp *udp, struct way *way, const struct vbn_ip *from, uint32_t interface)
-{
-	struct net_seat *seat = udp->seat;
-	const struct udp_key *key = udp->key;
-	bool group = ip_is_multicast(&way->to), v4 = ip_is4(&way->to), ask;
-	uint32_t scope = interface ? interface : key->interface;
-	const struct vbn_ip *source;
-
-	if (ip_is_none(&way->to) || !way->to_port)
-		return -EDESTADDRREQ;
-	ask = group || ip_is_link_local(&way->to) ||
-		(v4 && load4(way->to.bytes + 12) == UINT32_MAX);
-	way->dst = dst_find(seat, &way->to, ask ? (scope ? scope : 1) : 0);
-	if (way->dst->kind == DST_NONE || way->dst->kind == DST_LOCAL)
-		return -EHOSTUNREACH;
-	if (way->dst->kind == DST_BROADCAST && !udp->broadcast)
-		return -EACCES;
-	source = key->bound && !ip_is_multicast(&key->local) ? &key->local : from ? from : NULL;
-	if (!source)
-		source = vbn__source_for(seat, way->dst);
-	if (!source)
-		return -EADDRNOTAVAIL;
-	if (ip_is4(source) != v4)
-		return -EINVAL;
-	way->interface = interface;
-	way->from = *source;
-	way->from_port = key->local_port;
-	way->ttl = group ? udp->group_ttl : udp->ttl;
-	way->most = v4 ? 65535 - IP4_BYTES : 65535;
-	if (udp->dont_fragment == VBN_ON)
-		way->most = min(way->most, way->dst->mtu - (uint32_t)(v4 ? IP4_BYTES : IP6_BYTES));
-	way_prepare(udp, way);
-	return 0;
-}
-
-static force_inline bool room_for(const struct net_seat *seat, const struct way *way)
-{
-	struct vbn_net_end *end = seat->ends[way->dst->iface->link];
-
-	if (unlikely(!end))
-		return true; /* counted as a drop */
-	if (unlikely(end->n_out + 2 > END_OUT)) {
-		vbn__end_flush(end);
-		return end->n_out + 2 <= END_OUT;
-	}
-	return true;
-}
-
-/* One that is as most are: false, where it is not, and nothing has been done. */
-static force_inline bool send_plain(struct vbn_udp *udp, const struct way *way, struct vbn_buf *buf)
-{
-	struct net_seat *seat = udp->seat;
-	struct vbn_net_end *end = way->end;
-	uint8_t *at = buf->data - HEADERS4;
-	uint32_t length = buf->len + UDP_BYTES;
-	struct wire_ip4 *ip = (struct wire_ip4 *)(at + ETHER_BYTES);
-	struct wire_udp *header = (struct wire_udp *)(ip + 1);
-	union mac_word word;
-
-	if (unlikely(!end || buf->flags & VBN_BUF_CHAIN || at < vbn_buf_room(buf) ||
-		    end->n_out + 2 > END_OUT || length + IP4_BYTES > way->dst->mtu))
-		return false;
-	word.word = dst_word(way->dst);
-	if (unlikely(!word.word))
-		return false;
-	memcpy(at, way->headers, HEADERS4);
-	memcpy(at, word.mac, 6);
-	ip->length = be16((uint16_t)(length + IP4_BYTES));
-	ip->id = be16(seat->id4++);
-	ip->sum = sum_finish(way->sum + (be_force uint16_t)ip->length + (be_force uint16_t)ip->id);
-	header->to = be16(way->to_port);
-	header->length = be16((uint16_t)length);
-	buf->data = at;
-	buf->len += HEADERS4;
-	*vbn_buf_packet(buf) = (struct vbn_packet){
-		.flags = VBN_PACKET_TX_L4_CSUM, .l2_len = ETHER_BYTES, .l3_len = IP4_BYTES};
-	end->out[end->n_out++] = buf;
-	count_add(&udp->sent, 1);
-	seat_count(seat, udp_sent);
-	seat_count(seat, tx_packets);
-	return true;
-}
-
-/* 1: taken; 0: there is no room; or -errno. */
-static noinline fast_path int send_odd(
-	struct vbn_udp *udp, const struct way *way, struct vbn_buf *buf)
-{
-	struct net_seat *seat = udp->seat;
-	uint32_t length = buf->len;
-	struct wire_udp *header;
-	struct ip_out out;
-
-	if (unlikely(buf->flags & VBN_BUF_CHAIN)) {
-		uint64_t total = vbn_buf_total(buf);
-
-		if (total > UINT16_MAX)
-			return -EMSGSIZE;
-		length = (uint32_t)total;
-	}
-	length += UDP_BYTES;
-	if (unlikely(length > way->most))
-		return -EMSGSIZE;
-	if (unlikely(!room_for(seat, way)))
-		return 0;
-	vbn_buf_packet(buf)->flags = 0;
-	count_add(&udp->sent, 1);
-	seat_count(seat, udp_sent);
-	buf = push(seat, way->dst->iface, buf, UDP_BYTES);
-	if (unlikely(!buf)) {
-		seat_count(seat, tx_packets);
-		return 1;
-	}
-	header = (struct wire_udp *)buf->data;
-	header->from = be16(way->from_port);
-	header->to = be16(way->to_port);
-	header->length = be16((uint16_t)length);
-	header->sum = 0;
-	out = (struct ip_out){.dst = way->dst,
-		.from = &way->from,
-		.to = &way->to,
-		.protocol = PROTO_UDP,
-		.ttl = way->ttl,
-		.traffic_class = udp->traffic_class,
-		.dont_fragment = udp->dont_fragment != VBN_OFF && !way->dst->locked,
-		.offload = VBN_PACKET_TX_L4_CSUM};
-	vbn__ip_send(seat, &out, buf);
-	return 1;
-}
-
-static force_inline int send_one(struct vbn_udp *udp, const struct way *way, struct vbn_buf *buf)
-{
-	return likely(send_plain(udp, way, buf)) ? 1 : send_odd(udp, way, buf);
-}
-
-/* Sending may look up others in the place of what was found: what is found is found again. */
-static force_inline bool is_same_way(
-	const struct way *way, const struct vbn_ip *to, uint32_t interface)
-{
-	return way->dst && ip_equal(&way->to, to) && way->interface == interface &&
-		ip_equal(&way->dst->ip, to);
-}
-
-static force_inline int way_to(
-	struct vbn_udp *udp, struct way *way, const struct vbn_udp_address *to)
-{
-	way->to_port = to->port;
-	if (likely(is_same_way(way, &to->ip, to->interface)) && likely(to->port))
-		return 0;
-	way->to = to->ip;
-	return way_find(udp, way, NULL, to->interface);
-}
-
-VBN_API fast_path int vbn_udp_send(
-	struct vbn_udp *udp, const struct vbn_udp_address *to, struct vbn_buf **bufs, int n)
-{
-	const struct udp_key *key = udp->key;
-	struct vbn_udp_address peer = {
-		.ip = key->peer, .port = key->peer_port, .interface = (uint16_t)udp->peer_scope};
-	struct way way = {.dst = NULL};
-
-	for (int i = 0; i < n; i++) {
-		const struct vbn_udp_address *where = to ? &to[i] : &peer;
-		int done = way_to(udp, &way, where);
-
-		if (likely(!done))
-			done = send_one(udp, &way, bufs[i]);
-		if (done <= 0)
-			return i ? i : done;
-	}
-	return n;
-}
-
-/* Not of a group nor broadcast: an answer comes from where the question went. */
-static bool is_our_own(struct net_seat *seat, const struct vbn_udp_address *to)
-{
-	return dst_find(seat, &to->ip, ip_is_link_local(&to->ip) ? to->interface : 0)->kind ==
-		DST_LOCAL;
-}
-
-VBN_API fast_path int vbn_udp_reply(struct vbn_udp *udp, struct vbn_buf **bufs, int n)
-{
-	struct way way = {.dst = NULL};
-	struct vbn_ip was_to = {{0}};
-
-	for (int i = 0; i < n; i++) {
-		struct vbn_udp_address from, to;
-		int done = 0;
-
-		vbn_udp_source(bufs[i], &from);
-		vbn_udp_destination(bufs[i], &to);
-		way.to_port = from.port;
-		if (unlikely(!is_same_way(&way, &from.ip, from.interface) ||
-			    !ip_equal(&was_to, &to.ip) || !from.port)) {
-			way.to = from.ip;
-			was_to = to.ip;
-			done = way_find(udp, &way, is_our_own(udp->seat, &to) ? &to.ip : NULL,
-				from.interface);
-		}
-		if (!done)
-			done = send_one(udp, &way, bufs[i]);
-		if (done <= 0)
-			return i ? i : done;
-	}
-	return n;
 }
 
 /* ---- errors ---- */

@@ -1,4 +1,4 @@
-/* udp.h - a socket, as udp.c and udp_socket.c share it */
+/* udp.h - a socket, as the files of UDP share it, and quick.c */
 #ifndef VBN_NET_UDP_H
 #define VBN_NET_UDP_H
 
@@ -20,6 +20,14 @@ struct udp_group {
 	uint32_t interface; /* index + 1; 0: none */
 };
 
+/* What the headers of all its datagrams have in common, as it is on the wire. */
+struct udp_head {
+	uint16_t first4, fragment4; /* version, header's length, TOS; DF */
+	uint16_t hop4, hop6;        /* TTL and protocol; next header and hops */
+	uint32_t first6;            /* version and traffic class */
+	uint32_t sum4;              /* of IPv4's */
+};
+
 struct vbn_udp {
 	/* read by all workers */
 	struct vbn_udp *next; /* in its bucket; RCU */
@@ -34,6 +42,7 @@ struct vbn_udp {
 	struct vbn_buf **ring;
 	uint32_t error; /* -errno, negated */
 	uint32_t peer_scope;
+	struct udp_head common;
 	uint8_t ttl, group_ttl, traffic_class;
 	bool broadcast;
 	enum vbn_switch dont_fragment;
@@ -45,5 +54,15 @@ static force_inline uint32_t udp_bucket(const struct vbn_net *net, uint16_t port
 {
 	return (uint32_t)(port * 0x9e3779b1u >> 12) & net->socket_mask;
 }
+
+/* What a seat's place for a port is known by: with another generation it is out of date. */
+static force_inline uint64_t udp_place_key(const struct vbn_net *net, uint16_t port)
+{
+	return load_acquire(&net->sockets_generation) << 16 | port;
+}
+
+/* To a socket of the seat: gathered for its callback, or put into its ring; gone and counted, where there is no
+ * room. */
+void vbn__udp_deliver(struct net_seat *seat, struct vbn_udp *udp, struct vbn_buf *buf);
 
 #endif

@@ -62,6 +62,12 @@ static bool port_choose(struct vbn_net *net, struct udp_key *key)
 	return false;
 }
 
+/* Which workers remember. */
+static void sockets_changed(struct vbn_net *net)
+{
+	store_release(&net->sockets_generation, net->sockets_generation + 1);
+}
+
 static int enter(struct vbn_udp *udp)
 {
 	struct vbn_net *net = udp->seat->net;
@@ -76,6 +82,7 @@ static int enter(struct vbn_udp *udp)
 	head = &net->sockets[udp_bucket(net, udp->key->local_port)];
 	udp->next = *head;
 	rcu_publish(head, udp);
+	sockets_changed(net);
 	net->n_sockets++;
 	return 0;
 }
@@ -88,6 +95,7 @@ static void take_out(struct vbn_udp *udp)
 	while (*at != udp)
 		at = &(*at)->next;
 	rcu_publish(at, udp->next);
+	sockets_changed(net);
 	net->n_sockets--;
 }
 
@@ -124,6 +132,27 @@ static int conf_check(const struct net_seat *seat, const struct vbn_udp_conf *co
 	return 0;
 }
 
+static struct udp_head head_of(const struct vbn_udp *udp)
+{
+	bool whole = udp->dont_fragment != VBN_OFF;
+	struct wire_ip4 ip4 = {.version_ihl = 0x45,
+		.tos = udp->traffic_class,
+		.fragment = be16(whole ? IP4_DF : 0),
+		.ttl = udp->ttl,
+		.protocol = PROTO_UDP};
+	struct wire_ip6 ip6 = {
+		.version_class_flow = be32(0x60000000u | (uint32_t)udp->traffic_class << 20),
+		.next = PROTO_UDP,
+		.hops = udp->ttl};
+
+	return (struct udp_head){.first4 = load2(&ip4),
+		.fragment4 = load2(&ip4.fragment),
+		.hop4 = load2(&ip4.ttl),
+		.hop6 = load2(&ip6.next),
+		.first6 = load4(&ip6),
+		.sum4 = (uint32_t)csum_ip4_header(&ip4)};
+}
+
 static struct vbn_udp *socket_make(struct net_seat *seat, const struct vbn_udp_conf *conf)
 {
 	struct vbn_udp *udp = aligned_alloc(CACHE_LINE, sizeof(*udp));
@@ -140,6 +169,7 @@ static struct vbn_udp *socket_make(struct net_seat *seat, const struct vbn_udp_c
 		.traffic_class = conf->traffic_class,
 		.broadcast = conf->broadcast == VBN_ON,
 		.dont_fragment = conf->dont_fragment};
+	udp->common = head_of(udp);
 	udp->key = calloc(1, sizeof(*udp->key));
 	if (!conf->recv)
 		udp->ring = calloc(depth, sizeof(struct vbn_buf *));
@@ -288,10 +318,12 @@ VBN_API int vbn_udp_connect(struct vbn_udp *udp, const struct vbn_udp_address *p
 		return err;
 	}
 	pthread_mutex_lock(&net->lock);
-	if (is_taken(net, udp->seat, udp, key))
+	if (is_taken(net, udp->seat, udp, key)) {
 		err = -EADDRINUSE;
-	else
+	} else {
 		rcu_publish(&udp->key, key);
+		sockets_changed(net);
+	}
 	pthread_mutex_unlock(&net->lock);
 	if (err) {
 		free(key);

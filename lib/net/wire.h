@@ -105,89 +105,8 @@ enum {
 	ICMP6_NA = 136,
 };
 
-/* ---- sums: of 16-bit words in the order of memory, so that no byte is swapped ---- */
+/* ---- loads at any place ---- */
 
-enum { SUM_INLINE = 64 }; /* longer ones are worth the call */
-
-/* Adds len bytes, which begin at an even place of what is summed. */
-static inline uint64_t sum_add(uint64_t sum, const void *data, size_t len)
-{
-	const uint8_t *at = data;
-	uint32_t word;
-	uint64_t more = 0;
-
-	if (len > SUM_INLINE)
-		return vbn__csum_bytes(data, len, (sum & 0xffffffff) + (sum >> 32));
-	for (; len >= 16; at += 16, len -= 16) {
-		uint32_t words[4];
-
-		memcpy(words, at, 16);
-		sum += (uint64_t)words[0] + words[1];
-		more += (uint64_t)words[2] + words[3];
-	}
-	sum += more;
-	for (; len >= 4; at += 4, len -= 4) {
-		memcpy(&word, at, 4);
-		sum += word;
-	}
-	if (len) {
-		word = 0;
-		memcpy(&word, at, len & 2);
-		if (len & 1)
-			memcpy((char *)&word + (len & 2), at + (len & 2), 1);
-		sum += word;
-	}
-	return sum;
-}
-
-/* Folds to 16 bits, not complemented. */
-static force_inline uint16_t sum_fold(uint64_t sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t)sum;
-}
-
-/* What goes into a checksum's field. */
-static force_inline __be16 sum_finish(uint64_t sum)
-{
-	return (be_force __be16)(uint16_t)~sum_fold(sum);
-}
-
-/* UDP sends 0 as all ones: 0 says that there is none. */
-static force_inline __be16 sum_finish_udp(uint64_t sum)
-{
-	uint16_t value = (uint16_t)~sum_fold(sum);
-
-	return (be_force __be16)(value ? value : (uint16_t)0xffff);
-}
-
-/* A whole that has its checksum in it. */
-static force_inline bool sum_is_good(uint64_t sum)
-{
-	return sum_fold(sum) == 0xffff;
-}
-
-/* The field's new value where one word of what it covers was `old` and is `new` (RFC 1624). */
-static force_inline __be16 sum_update(__be16 field, uint16_t old, uint16_t new)
-{
-	uint32_t sum = (uint16_t) ~(be_force uint16_t)field;
-
-	sum += (uint32_t)(uint16_t)~old + new;
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (be_force __be16)(uint16_t)~sum;
-}
-
-/* The part of IPv4's and IPv6's pseudo-header that is no address. */
-static force_inline uint64_t sum_pseudo(uint32_t length, uint8_t protocol)
-{
-	return (uint64_t)(be_force uint32_t)be32(length) + (be_force uint32_t)be32(protocol);
-}
-
-/* One load for 2, 4 and 8 bytes at any place. */
 static force_inline uint64_t load8(const void *at)
 {
 	uint64_t value;
@@ -215,6 +134,90 @@ static force_inline uint16_t load2(const void *at)
 static force_inline uint16_t load_be16(const void *at)
 {
 	return be16toh(load2(at));
+}
+
+/* Two words of 4 bytes as one of 8, in the order of memory. */
+static force_inline uint64_t load_pair(const void *first, const void *second)
+{
+	const uint32_t words[2] = {load4(first), load4(second)};
+
+	return load8(words);
+}
+
+/* Both halves of a word change places: addresses or ports of a header, for an answer. */
+static force_inline uint64_t turn8(uint64_t word)
+{
+	return word << 32 | word >> 32;
+}
+
+static force_inline uint32_t turn4(uint32_t word)
+{
+	return word << 16 | word >> 16;
+}
+
+/* ---- sums: base/checksum.h's, of fields as they are on the wire ---- */
+
+enum { SUM_INLINE = 64 }; /* longer ones are worth the call */
+
+/* The last n bytes (1 to 7) of at least 8, as the beginning of a word that has zeros behind. */
+static force_inline uint64_t load_last(const uint8_t *end, size_t n)
+{
+	uint64_t word = load8(end - 8);
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return word >> 8 * (8 - n);
+#else
+	return word << 8 * (8 - n);
+#endif
+}
+
+static force_inline uint64_t sum_carry(uint64_t sum, uint64_t word)
+{
+	sum += word;
+	return sum + (sum < word);
+}
+
+/* Adds len bytes, which begin at an even place of what is summed. */
+static force_inline uint64_t sum_add(uint64_t sum, const void *data, size_t len)
+{
+	const uint8_t *at = data;
+
+	if (len > SUM_INLINE || len < 8)
+		return vbn__csum_bytes(data, len, sum);
+	for (; len >= 8; at += 8, len -= 8)
+		sum = sum_carry(sum, load8(at));
+	if (len)
+		sum = sum_carry(sum, load_last(at + len, len));
+	return (sum & 0xffffffff) + (sum >> 32);
+}
+
+/* What goes into a checksum's field. */
+static force_inline __be16 sum_finish(uint64_t sum)
+{
+	return (be_force __be16)csum_finish(sum);
+}
+
+static force_inline __be16 sum_finish_udp(uint64_t sum)
+{
+	return (be_force __be16)csum_finish_udp(sum);
+}
+
+/* Of 8 bytes. */
+static force_inline uint64_t sum_halves(uint64_t word)
+{
+	return (word & 0xffffffff) + (word >> 32);
+}
+
+/* A whole that has its checksum in it. */
+static force_inline bool sum_is_good(uint64_t sum)
+{
+	return csum_fold(sum) == 0xffff;
+}
+
+/* The part of IPv4's and IPv6's pseudo-header that is no address. */
+static force_inline uint64_t sum_pseudo(uint32_t length, uint8_t protocol)
+{
+	return (uint64_t)(be_force uint32_t)be32(length) + (be_force uint32_t)be32(protocol);
 }
 
 #endif

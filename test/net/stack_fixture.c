@@ -150,6 +150,14 @@ static void check_frame(const struct sent *sent)
 		assert_true(type == 0x0806 && n == 28);
 }
 
+static void untag(struct sent *sent, uint16_t vlan)
+{
+	assert_int_equal(get16(sent->bytes + 12), 0x8100);
+	assert_int_equal(get16(sent->bytes + 14), vlan);
+	sent->len -= 4;
+	memmove(sent->bytes + 12, sent->bytes + 16, sent->len - 12);
+}
+
 static int output(struct stack *stack, struct vbn_buf **bufs, int n, uint32_t link)
 {
 	if (stack->deaf)
@@ -168,6 +176,8 @@ static int output(struct stack *stack, struct vbn_buf **bufs, int n, uint32_t li
 				break;
 		}
 		check_frame(sent);
+		if (stack->vlan)
+			untag(sent, stack->vlan);
 	}
 	vbn_buf_free(bufs, n);
 	return n;
@@ -199,6 +209,12 @@ const struct sent *stack_sent(const struct stack *stack, uint16_t type, int prot
 
 void stack_open(struct stack *stack, const struct vbn_net_conf *conf, uint32_t mtu)
 {
+	stack_open_tagged(stack, conf, mtu, 0);
+}
+
+void stack_open_tagged(
+	struct stack *stack, const struct vbn_net_conf *conf, uint32_t mtu, uint16_t vlan)
+{
 	struct vbn_net_interface_conf interfaces[2] = {
 		{.name = "first",
 			.link = 0,
@@ -212,10 +228,12 @@ void stack_open(struct stack *stack, const struct vbn_net_conf *conf, uint32_t m
 	struct vbn_net_conf full = conf ? *conf : (struct vbn_net_conf){.n_interfaces = 0};
 	struct vbn_net_route route;
 
-	*stack = (struct stack){.now = 1000};
+	*stack = (struct stack){.now = 1000, .vlan = vlan};
 	stack->sent = calloc(MOST_SENT, sizeof(*stack->sent));
 	memcpy(interfaces[0].mac, our_mac, 6);
 	memcpy(interfaces[1].mac, second_mac, 6);
+	for (int i = 0; i < 2 && vlan; i++)
+		interfaces[i].vlan = (struct vbn_num)VBN_NUM(vlan);
 	full.interfaces = interfaces;
 	full.n_interfaces = 2;
 	if (full.probe_addresses == VBN_AUTO)
@@ -313,7 +331,13 @@ static void input(struct stack *stack, struct vbn_net_end *end, const void *fram
 	if (len)
 		memcpy(buf->data, frame, len);
 	buf->len = (uint32_t)len;
-	*vbn_buf_packet(buf) = (struct vbn_packet){.flags = 0};
+	if (stack->vlan && len >= 12) {
+		memmove(buf->data + 16, buf->data + 12, len - 12);
+		put16(buf->data + 12, 0x8100);
+		put16(buf->data + 14, stack->vlan);
+		buf->len += 4;
+	}
+	*vbn_buf_packet(buf) = (struct vbn_packet){.flags = stack->flags};
 	vbn_net_input(end, &buf, 1);
 	vbn_net_flush(stack->end);
 	vbn_net_flush(stack->second);

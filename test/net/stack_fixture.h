@@ -25,7 +25,10 @@ struct stack {
 	struct vbn_pool *pool;
 	uint64_t now;
 	uint32_t n_sent;
-	bool deaf; /* the output takes nothing */
+	bool deaf;      /* the output takes nothing */
+	uint16_t flags; /* what the device says of each frame that comes: enum vbn_packet_flag */
+	uint16_t
+		vlan; /* frames are tagged on their way in, and found without their tags in `sent` */
 	struct sent {
 		uint32_t len, link;
 		uint8_t bytes[10240];
@@ -35,6 +38,9 @@ struct stack {
 /* A host, or with `forward` a router, with OUR4 and OUR6 on link 0 and 10.1.0.2/16, fd01::2/64 on link 1.
  * What conf does not say is set to what makes tests short. */
 void stack_open(struct stack *stack, const struct vbn_net_conf *conf, uint32_t mtu);
+/* The same on a VLAN, which takes all that comes the longer way. */
+void stack_open_tagged(
+	struct stack *stack, const struct vbn_net_conf *conf, uint32_t mtu, uint16_t vlan);
 /* All bufs must be home, and every frame accounted for. */
 void stack_close(struct stack *stack);
 void stack_check(struct stack *stack);

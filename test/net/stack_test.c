@@ -358,6 +358,8 @@ static void test_udp_echo(void **arg)
 	frame_udp(&frame, PEER6, OUR6, 4000, 7, data, 5);
 	put16(frame.bytes + ETH + IP6 + 6, 0);
 	stack_input(&stack, frame.bytes, frame.len);
+	stack.flags = VBN_PACKET_L4_GOOD;
+	stack_input(&stack, frame.bytes, frame.len);
 	assert_int_equal(stack.n_sent, 1);
 	vbn_udp_close(udp);
 	stack_close(&stack);
