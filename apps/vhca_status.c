@@ -30,7 +30,7 @@ static const struct command command = {
 	.usage = "[options]",
 	.summary =
 		"Shows the emulated devices that processes of this machine have open: ports, GIDs, QPs, CQs, SRQs,\n"
-		"memory regions, counters, and how often a rule of the device's contract was broken. Asks the\n"
+		"receive WQs, their tables, flow rules, memory regions, counters, and how often a rule of the device's contract was broken. Asks the\n"
 		"processes of this user, or as root of all, in this network namespace. One that does not answer within\n"
 		"3 seconds, because it is stopped or has no core, has a line that says so.",
 	.more = "exit status: 0 also where there is none; 2 usage; 3 the processes cannot be listed.\n",
@@ -196,6 +196,39 @@ static void print_srq(const json_t *srq)
 		number(srq, "size"), number(srq, "taken"), number(srq, "posted"));
 }
 
+static void print_wq(const json_t *wq)
+{
+	printf("    wq 0x%llx %s, receive %lld of %lld posted, cq 0x%llx, %lld frames, %lld found no WQE\n",
+		number(wq, "number"), text(wq, "state"), number(wq, "done"), number(wq, "posted"),
+		number(wq, "cq"), number(wq, "frames"), number(wq, "out_of_buffer"));
+}
+
+/* A table names few queues, many times. */
+static void print_rqt(const json_t *rqt)
+{
+	json_t *wqs = json_object_get(rqt, "wqs");
+	size_t n = json_array_size(wqs);
+
+	printf("    rqt 0x%llx of %zu, from wq 0x%llx to 0x%llx\n", number(rqt, "number"), n,
+		(long long)json_integer_value(json_array_get(wqs, 0)),
+		(long long)json_integer_value(json_array_get(wqs, n ? n - 1 : 0)));
+}
+
+static void print_flow(const json_t *flow)
+{
+	printf("    flow %s, priority %lld, of %lld bits: %s", text(flow, "class"),
+		number(flow, "priority"), number(flow, "bits"), text(flow, "action"));
+	if (json_object_get(flow, "wq"))
+		printf(" by wq 0x%llx", number(flow, "wq"));
+	if (json_object_get(flow, "rqt"))
+		printf(" by rqt 0x%llx", number(flow, "rqt"));
+	if (json_object_get(flow, "tag"))
+		printf(", tag 0x%llx", number(flow, "tag"));
+	if (json_object_get(flow, "packets"))
+		printf(", %lld packets", number(flow, "packets"));
+	printf("\n");
+}
+
 static void print_mr(const json_t *mr)
 {
 	printf("    mr 0x%llx %lld bytes at 0x%llx, access 0x%llx\n", number(mr, "key"),
@@ -235,7 +268,7 @@ static void print_device(const json_t *device)
 		const char *key;
 		void (*print)(const json_t *object);
 	} lists[] = {{"gids", print_gid}, {"qps", print_qp}, {"cqs", print_cq}, {"srqs", print_srq},
-		{"mrs", print_mr}};
+		{"wqs", print_wq}, {"rqts", print_rqt}, {"flows", print_flow}, {"mrs", print_mr}};
 
 	printf("  %s %s on %s: %s, %lld Gbit/s, MTU %lld, %lld contexts\n", text(device, "name"),
 		text(device, "profile"), text(device, "wire"), text(device, "state"),
@@ -248,6 +281,7 @@ static void print_device(const json_t *device)
 			.print(object);
 	}
 	print_counts("    counters ", json_object_get(device, "counters"));
+	print_counts("    raw frames ", json_object_get(device, "raw"));
 	print_counts("    wire ", json_object_get(device, "wire_counters"));
 }
 

@@ -37,8 +37,10 @@ struct vhca_carrier_ops {
 	bool (*full)(struct vhca_carrier *carrier, const struct vhca_route *route, uint32_t bytes);
 	/* What waits to be read where packets of that route go; NULL: nobody knows. */
 	enum vhca_backlog (*backlog)(struct vhca_carrier *carrier, const struct vhca_route *route);
-	/* A raw frame goes out as it is. NULL: the carrier has no frames. */
+	/* A raw frame goes out as it is. NULL: the carrier has no frames, and they go to the switch. */
 	void (*frame)(struct vhca_carrier *carrier, const uint8_t *bytes, uint32_t size);
+	/* Frames that came and found no room in the kernel. NULL: the wire has counted them. */
+	uint64_t (*overflowed)(struct vhca_carrier *carrier);
 	/* What was committed goes out. */
 	void (*flush)(struct vhca_carrier *carrier);
 	/* Hands what has come to vhca_wire_receive(), a bounded number; how many. */

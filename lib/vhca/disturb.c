@@ -1,8 +1,9 @@
-/* disturb.c - packets lost, doubled, damaged, late or out of order, as VHCA_FAULT asks for; by a
- * generator that VHCA_SEED starts, so that a run can be had again
+/* disturb.c - packets and raw frames lost, doubled, damaged, late or out of order, as VHCA_FAULT asks
+ * for; by a generator that VHCA_SEED starts, so that a run can be had again
  */
 
 #include "vhca/disturb.h"
+#include "vhca/raw.h"
 
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ enum {
 struct vhca_held {
 	struct vhca_held *next;
 	uint64_t due; /* clock_cycles() */
-	struct vhca_route route;
+	bool is_frame;
+	struct vhca_route route; /* of a packet */
 	uint32_t size;
 	uint8_t bytes[];
 };
@@ -81,7 +83,14 @@ static bool chosen(struct vhca_packet_wire *wire, uint64_t share)
 
 /* ---- what happens ---- */
 
-static void send_now(struct vhca_packet_wire *wire, const struct vhca_route *route,
+/* What is about to leave. */
+struct leaving {
+	const struct vhca_route *route; /* NULL: it is a raw frame */
+	uint8_t *bytes;
+	uint32_t size, first; /* no byte before `first` is damaged */
+};
+
+static void send_packet(struct vhca_packet_wire *wire, const struct vhca_route *route,
 	const uint8_t *bytes, uint32_t size)
 {
 	struct vhca_carrier *carrier = wire->carrier;
@@ -94,18 +103,20 @@ static void send_now(struct vhca_packet_wire *wire, const struct vhca_route *rou
 }
 
 /* In the order of their times, and of arrival where these are the same. False: no room. */
-static bool hold(struct vhca_packet_wire *wire, uint64_t ns)
+static bool hold(struct vhca_packet_wire *wire, const struct leaving *leaving, uint64_t ns)
 {
-	uint32_t size = wire->out.size + VHCA_ICRC_BYTES;
+	uint32_t size = leaving->size;
 	struct vhca_held *held = wire->n_held < MAX_HELD ? malloc(sizeof(*held) + size) : NULL;
 	struct vhca_held **place = &wire->held;
 
 	if (!held)
 		return false;
 	held->due = vhca_deadline(ns);
-	held->route = *wire->out.route;
+	held->is_frame = !leaving->route;
+	if (leaving->route)
+		held->route = *leaving->route;
 	held->size = size;
-	memcpy(held->bytes, wire->out.bytes, size);
+	memcpy(held->bytes, leaving->bytes, size);
 	if (wire->last_held && wire->last_held->due <= held->due)
 		place = &wire->last_held->next;
 	while (*place && (*place)->due <= held->due)
@@ -118,44 +129,68 @@ static bool hold(struct vhca_packet_wire *wire, uint64_t ns)
 	return true;
 }
 
-static bool held_back(struct vhca_packet_wire *wire)
+static bool held_back(struct vhca_packet_wire *wire, const struct leaving *leaving)
 {
 	uint64_t ns = wanted.delay_ns;
 
 	if (chosen(wire, wanted.reorder))
 		ns += 1 + draw(wire) % REORDER_NS;
-	return ns && hold(wire, ns);
+	return ns && hold(wire, leaving, ns);
+}
+
+/* False: it does not leave now. */
+static bool leaves_now(struct vhca_packet_wire *wire, const struct leaving *leaving)
+{
+	if (chosen(wire, wanted.loss)) {
+		vhca_wire_drop(wire, VHCA_DROP_FAULT);
+		return false;
+	}
+	if (chosen(wire, wanted.corrupt)) {
+		uint32_t bit = draw(wire) % (8 * (leaving->size - leaving->first));
+
+		leaving->bytes[leaving->first + bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	return !held_back(wire, leaving);
 }
 
 /* The second one as the first was, even where that is damaged. */
-static void double_it(struct vhca_packet_wire *wire)
+static void double_packet(struct vhca_packet_wire *wire)
 {
 	uint8_t copy[VHCA_MAX_PACKET];
 	uint32_t size = wire->out.size + VHCA_ICRC_BYTES;
 
 	memcpy(copy, wire->out.bytes, size);
-	send_now(wire, wire->out.route, copy, size);
+	send_packet(wire, wire->out.route, copy, size);
 }
 
 void vhca_disturb(struct vhca_packet_wire *wire)
 {
 	struct vhca_carrier *carrier = wire->carrier;
 	bool twice = chosen(wire, wanted.duplicate);
-	uint32_t bit;
+	const struct leaving leaving = {
+		wire->out.route, wire->out.bytes, wire->out.size + VHCA_ICRC_BYTES, 0};
 
-	if (chosen(wire, wanted.loss)) {
-		vhca_wire_drop(wire, VHCA_DROP_FAULT);
-		return;
-	}
-	if (chosen(wire, wanted.corrupt)) {
-		bit = draw(wire) % (8 * (wire->out.size + VHCA_ICRC_BYTES));
-		wire->out.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-	}
-	if (held_back(wire))
+	if (!leaves_now(wire, &leaving))
 		return;
 	carrier->ops->commit(carrier);
 	if (twice)
-		double_it(wire);
+		double_packet(wire);
+}
+
+/* A damaged frame still finds its way, as one does that was damaged in a switch: whoever gets it has to
+ * see it. */
+void vhca_disturb_frame(struct vhca_packet_wire *wire, const uint8_t *bytes, uint32_t size)
+{
+	uint8_t copy[VHCA_MAX_FRAME];
+	bool twice = chosen(wire, wanted.duplicate);
+	const struct leaving leaving = {NULL, copy, size, VHCA_MIN_FRAME};
+
+	memcpy(copy, bytes, size);
+	if (!leaves_now(wire, &leaving))
+		return;
+	vhca_wire_frame(wire, copy, size);
+	if (twice)
+		vhca_wire_frame(wire, copy, size);
 }
 
 void vhca_disturb_release(struct vhca_packet_wire *wire, uint64_t now, uint64_t *next)
@@ -163,11 +198,14 @@ void vhca_disturb_release(struct vhca_packet_wire *wire, uint64_t now, uint64_t 
 	while (wire->held && wire->held->due <= now) {
 		struct vhca_held *held = wire->held;
 
-		send_now(wire, &held->route, held->bytes, held->size);
 		wire->held = held->next;
 		if (!wire->held)
 			wire->last_held = NULL;
 		wire->n_held--;
+		if (held->is_frame)
+			vhca_wire_frame(wire, held->bytes, held->size);
+		else
+			send_packet(wire, &held->route, held->bytes, held->size);
 		free(held);
 	}
 	if (wire->held)

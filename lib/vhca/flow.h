@@ -96,6 +96,7 @@ struct vhca_packet_wire {
 	uint64_t starved_at; /* patience.c's: when it last looked, and what it found */
 	bool starved;
 	bool waited;                      /* the packet that comes next has come before */
+	bool draining;                    /* what was held back leaves for the last time */
 	struct vhca_route datagram_route; /* of the last one sent */
 	/* disturb.c's */
 	uint64_t chance;
@@ -109,6 +110,11 @@ struct vhca_packet_wire {
 		const struct vhca_route *route;
 	} out;
 };
+
+/* ---- wire_packet.c ---- */
+
+/* A raw frame leaves at once. */
+void vhca_wire_frame(struct vhca_packet_wire *wire, const uint8_t *bytes, uint32_t size);
 
 /* ---- flow.c ---- */
 

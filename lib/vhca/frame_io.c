@@ -40,6 +40,7 @@ struct vhca_frame_io {
 	int fd;
 	bool is_socket;
 	unsigned int n_in, next_in, n_out;
+	uint64_t overflowed;
 	struct mmsghdr in[BATCH], out[BATCH];
 	struct iovec in_part[BATCH], out_part[BATCH];
 	union control control[BATCH];
@@ -130,6 +131,17 @@ void vhca_frame_io_close(struct vhca_frame_io *io)
 int vhca_frame_io_fd(const struct vhca_frame_io *io)
 {
 	return io->fd;
+}
+
+/* The kernel begins anew with each answer. */
+uint64_t vhca_frame_io_overflowed(struct vhca_frame_io *io)
+{
+	struct tpacket_stats stats;
+	socklen_t size = sizeof(stats);
+
+	if (io->is_socket && !getsockopt(io->fd, SOL_PACKET, PACKET_STATISTICS, &stats, &size))
+		io->overflowed += stats.tp_drops;
+	return io->overflowed;
 }
 
 /* ---- in ---- */

@@ -36,5 +36,8 @@ bool vhca_frame_io_receive(struct vhca_frame_io *io, struct vhca_frame_in *frame
  * did not take. */
 unsigned int vhca_frame_io_send(struct vhca_frame_io *io, const uint8_t *bytes, size_t size);
 unsigned int vhca_frame_io_flush(struct vhca_frame_io *io);
+/* Frames that came and that the socket had no room for. What a TAP has no room for its interface
+ * counts, as dropped on its way out. */
+uint64_t vhca_frame_io_overflowed(struct vhca_frame_io *io);
 
 #endif

@@ -145,6 +145,8 @@ bool vhca_raw_send(struct vhca_device *device, const struct vhca_sge *sge, uint3
 	const struct vhca_raw_offload *offload);
 /* A frame leaves the port. */
 void vhca_raw_transmit(struct vhca_device *device, const uint8_t *frame, uint32_t size);
+/* ... by the switch of the process: to each other port there, or back where it is alone. */
+void vhca_raw_flood(struct vhca_device *device, const uint8_t *frame, uint32_t size);
 /* To the least size of a frame, for which there is room; the new size. */
 uint32_t vhca_frame_pad(uint8_t *frame, uint32_t size);
 /* Makes the L4 checksum of a frame whose sender has left it to a device. */

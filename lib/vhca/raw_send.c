@@ -123,10 +123,10 @@ static void count_sent(struct vhca_device *device, const uint8_t *frame, uint32_
 /* A port whose wire carries no frames stands on the switch of the process. */
 bool vhca_raw_leaves(const struct vhca_device *device)
 {
-	return device->wire->ops->frame;
+	return device->wire->ops->carries_frames;
 }
 
-static void flood(struct vhca_device *device, const uint8_t *frame, uint32_t size)
+void vhca_raw_flood(struct vhca_device *device, const uint8_t *frame, uint32_t size)
 {
 	int n = vhca_n_devices_made();
 	bool alone = true;
@@ -150,8 +150,8 @@ void vhca_raw_transmit(struct vhca_device *device, const uint8_t *frame, uint32_
 		return;
 	if (unlikely(vhca_pcap_on))
 		vhca_pcap_frame(true, frame, size);
-	if (vhca_raw_leaves(device))
+	if (device->wire->ops->frame)
 		device->wire->ops->frame(device->wire, frame, size);
 	else
-		flood(device, frame, size);
+		vhca_raw_flood(device, frame, size);
 }

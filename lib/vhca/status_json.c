@@ -3,6 +3,7 @@
 
 #include "vhca/doze.h"
 #include "vhca/raw.h"
+#include "vhca/steer.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -149,6 +150,71 @@ static void add_wqs(struct vhca_text *text, const struct vhca_device *device)
 	vhca_text_add(text, "]");
 }
 
+static void add_rqts(struct vhca_text *text, const struct vhca_device *device)
+{
+	const struct vhca_numbers *rqts = &device->tables->rqts;
+
+	vhca_text_add(text, ",\"rqts\":[");
+	for (uint32_t i = 0; i < rqts->n; i++) {
+		const struct vhca_rqt *rqt = rqts->object[i];
+
+		if (!rqt)
+			continue;
+		vhca_text_add(text, "%s{\"number\":%u,\"wqs\":[", comma(text), rqt->number);
+		for (uint32_t at = 0; at < rqt->n; at++)
+			vhca_text_add(text, "%s%u", comma(text), rqt->wq[at]->queue.number);
+		vhca_text_add(text, "]}");
+	}
+	vhca_text_add(text, "]");
+}
+
+static const char *action_name(enum vhca_steer_action action)
+{
+	switch (action) {
+	case VHCA_STEER_TO_TIR: return "receive";
+	case VHCA_STEER_DROP: return "drop";
+	default: return "host";
+	}
+}
+
+/* How many bits of a frame's headers it looks at, where the fields would be too much to say. */
+static uint32_t mask_bits(const struct vhca_match *mask)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(mask->words); i++)
+		n += (uint32_t)__builtin_popcountll(mask->words[i]);
+	return n;
+}
+
+static void add_flow(void *arg, const struct vhca_steer_attr *attr)
+{
+	static const char *const classes[] = {"normal", "multicast", "rest"};
+	struct vhca_text *text = arg;
+
+	vhca_text_add(text, "%s{\"class\":\"%s\",\"priority\":%u,\"bits\":%u,\"action\":\"%s\"",
+		comma(text), classes[attr->class], attr->priority, mask_bits(&attr->mask),
+		action_name(attr->action));
+	if (attr->tir && attr->tir->attr.wq)
+		vhca_text_add(text, ",\"wq\":%u", attr->tir->attr.wq->queue.number);
+	if (attr->tir && attr->tir->attr.rqt)
+		vhca_text_add(text, ",\"rqt\":%u", attr->tir->attr.rqt->number);
+	if (attr->tagged)
+		vhca_text_add(text, ",\"tag\":%u", attr->tag);
+	if (attr->tally)
+		vhca_text_add(text, ",\"packets\":%llu,\"bytes\":%llu",
+			(unsigned long long)attr->tally->packets,
+			(unsigned long long)attr->tally->bytes);
+	vhca_text_add(text, "}");
+}
+
+static void add_flows(struct vhca_text *text, const struct vhca_device *device)
+{
+	vhca_text_add(text, ",\"flows\":[");
+	vhca_steer_each(device, add_flow, text);
+	vhca_text_add(text, "]");
+}
+
 static void add_cq(struct vhca_text *text, const struct vhca_object *object)
 {
 	const struct vhca_cq *cq = container_of(object, struct vhca_cq, object);
@@ -272,6 +338,8 @@ static void add_device(struct vhca_text *text, struct vhca_device *device)
 	add_objects(text, device, "srqs", VHCA_SRQ, add_srq);
 	add_objects(text, device, "mrs", VHCA_MR, add_mr);
 	add_wqs(text, device);
+	add_rqts(text, device);
+	add_flows(text, device);
 	add_counters(text, &device->counters);
 	add_raw_counters(text, &device->raw);
 	add_wire_counters(text, device->wire);

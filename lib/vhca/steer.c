@@ -180,6 +180,15 @@ void vhca_steer_rule_destroy(struct vhca_steer_rule *rule)
 	vhca_object_free(&rule->object);
 }
 
+void vhca_steer_each(const struct vhca_device *device,
+	void (*each)(void *arg, const struct vhca_steer_attr *attr), void *arg)
+{
+	const struct vhca_link *head = &device->tables->steering;
+
+	for (struct vhca_link *link = head->next; link != head; link = link->next)
+		each(arg, &rule_of(link)->attr);
+}
+
 struct vhca_tir *vhca_steer_tir(struct vhca_qp *qp)
 {
 	return qp->tir;

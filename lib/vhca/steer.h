@@ -84,6 +84,10 @@ int vhca_steer_rule_create(struct vhca_context *context, const struct vhca_steer
 	struct vhca_steer_rule **rule);
 void vhca_steer_rule_destroy(struct vhca_steer_rule *rule);
 
+/* All of a device's, in the order in which frames meet them. */
+void vhca_steer_each(const struct vhca_device *device,
+	void (*each)(void *arg, const struct vhca_steer_attr *attr), void *arg);
+
 /* Where rules for the QP lead; NULL: it does not receive raw frames. */
 struct vhca_tir *vhca_steer_tir(struct vhca_qp *qp);
 

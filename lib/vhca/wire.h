@@ -87,9 +87,10 @@ struct vhca_wire_ops {
 	/* A message of a UD QP, which nothing answers: it gets there or not. False: not now, and
 	 * vhca_qp_activate() will follow. */
 	bool (*datagram)(struct vhca_wire *wire, const struct vhca_message *message);
-	/* A raw frame, from the MAC on. NULL: it carries none, and the port stands on the switch of the
-	 * process, see raw.h. */
+	/* A raw frame, from the MAC on. NULL: it goes to the switch of the process, see raw.h. */
 	void (*frame)(struct vhca_wire *wire, const uint8_t *bytes, uint32_t size);
+	/* Raw frames leave the process by it; else they go to that switch, too. */
+	bool carries_frames;
 	/* Whatever has come in from outside; how much was done. NULL where nothing can. */
 	unsigned int (*poll)(struct vhca_wire *wire);
 	/* Does what is due at `now`, and lowers *next to when to come again; both are

@@ -303,6 +303,11 @@ static void frame(struct vhca_carrier *carrier, const uint8_t *bytes, uint32_t s
 	carrier->refused += vhca_frame_io_send(frame_carrier(carrier)->io, bytes, size);
 }
 
+static uint64_t overflowed(struct vhca_carrier *carrier)
+{
+	return vhca_frame_io_overflowed(frame_carrier(carrier)->io);
+}
+
 static void flush(struct vhca_carrier *carrier)
 {
 	carrier->refused += vhca_frame_io_flush(frame_carrier(carrier)->io);
@@ -484,6 +489,7 @@ const struct vhca_carrier_ops vhca_carrier_tap = {
 	.reserve = reserve,
 	.commit = commit,
 	.frame = frame,
+	.overflowed = overflowed,
 	.flush = flush,
 	.receive = receive,
 };
@@ -496,6 +502,7 @@ const struct vhca_carrier_ops vhca_carrier_packet = {
 	.reserve = reserve,
 	.commit = commit,
 	.frame = frame,
+	.overflowed = overflowed,
 	.flush = flush,
 	.receive = receive,
 };

@@ -4,6 +4,7 @@
 
 #include "vhca/disturb.h"
 #include "vhca/pcap.h"
+#include "vhca/raw.h"
 
 #include <stdlib.h>
 
@@ -392,11 +393,22 @@ static bool datagram(struct vhca_wire *wire, const struct vhca_message *message)
 	return datagram_by_packet(packet_wire(wire), message);
 }
 
+void vhca_wire_frame(struct vhca_packet_wire *wire, const uint8_t *bytes, uint32_t size)
+{
+	if (wire->carrier->ops->frame)
+		wire->carrier->ops->frame(wire->carrier, bytes, size);
+	else if (!wire->draining) /* then the process ends, and the other ports are not locked */
+		vhca_raw_flood(wire->wire.device, bytes, size);
+}
+
 static void frame(struct vhca_wire *base, const uint8_t *bytes, uint32_t size)
 {
 	struct vhca_packet_wire *wire = packet_wire(base);
 
-	wire->carrier->ops->frame(wire->carrier, bytes, size);
+	if (unlikely(vhca_disturb_any))
+		vhca_disturb_frame(wire, bytes, size);
+	else
+		vhca_wire_frame(wire, bytes, size);
 	wire->lively = clock_cycles() + wire->lively_cycles;
 }
 
@@ -476,7 +488,9 @@ static void drain(struct vhca_wire *base)
 
 	if (!wire->held)
 		return;
+	wire->draining = true;
 	vhca_disturb_release(wire, UINT64_MAX, &next);
+	wire->draining = false;
 	wire->carrier->ops->flush(wire->carrier);
 }
 
@@ -543,13 +557,16 @@ static const char *counter(const struct vhca_wire *base, size_t i, uint64_t *val
 	*value = i ? wire->drops[i] : wire->retransmitted; /* no drop is of the first kind */
 	if (i == VHCA_DROP_SEND)
 		*value += wire->carrier->refused;
+	if (i == VHCA_DROP_OVERFLOW && wire->carrier->ops->overflowed)
+		*value += wire->carrier->ops->overflowed(wire->carrier);
 	return i ? vhca_drop_names[i] : "retransmitted";
 }
 
-#define OPERATIONS(name_)                                                                 \
-	.name = #name_, .create = create_##name_, .destroy = destroy, .request = request, \
-	.datagram = datagram, .poll = poll, .timers = timers, .drain = drain, .counter = counter
+#define OPERATIONS(name_)                                                                     \
+	.name = #name_, .create = create_##name_, .destroy = destroy, .request = request,     \
+	.datagram = datagram, .frame = frame, .poll = poll, .timers = timers, .drain = drain, \
+	.counter = counter
 
 const struct vhca_wire_ops vhca_wire_udp = {OPERATIONS(udp)};
-const struct vhca_wire_ops vhca_wire_tap = {OPERATIONS(tap), .frame = frame};
-const struct vhca_wire_ops vhca_wire_packet = {OPERATIONS(packet), .frame = frame};
+const struct vhca_wire_ops vhca_wire_tap = {OPERATIONS(tap), .carries_frames = true};
+const struct vhca_wire_ops vhca_wire_packet = {OPERATIONS(packet), .carries_frames = true};

@@ -1,234 +1,21 @@
 #!/usr/bin/env python3
-"""dpdk_test.py - Debian's dpdk-testpmd, as it is, on the emulated device, against Linux over a veth pair
+"""dpdk_test.py - dpdk-testpmd on the emulated device, against Linux over a veth pair
 
 Usage: dpdk_test.py LIBVERBENA-VHCA.SO
 
-The mlx5 PMD makes its queues by verbs and by DevX, and its flow rules by verbs' specs and by mlx5dv's matchers. On the
-other end frames are sent and received by a packet socket, and pings by Linux itself. Each frame is accounted for and
-compared byte by byte. All of it runs in a network namespace that lives as long as this process. Exits with 77 where
+On the other end frames are sent and received by a packet socket, and pings by Linux itself. Each frame is accounted for
+and compared byte by byte. All of it runs in a network namespace that lives as long as this process. Exits with 77 where
 testpmd is not installed, or such a namespace cannot be made.
 """
-import ctypes
-import os
 import random
 import re
 import select
-import shutil
-import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 
-SKIPPED = 77
-PATIENCE_S = 60
-NEAR, FAR = "vbn-dpdk0", "vbn-dpdk1"  # the device's end of the pair, and Linux's
-LINUX, TESTPMD = "10.66.0.1", "10.66.0.2"
-PROMPT = "testpmd> "
-WINDOW = 64  # frames under way: less than a receive queue has WQEs
-BURST = 600  # more than that, and less than what sockets have room for
-
-LIBC = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNET = 0x40000000
-PR_SET_PDEATHSIG = 1
-SOL_PACKET, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 263, 23, 33
-
-# How the PMD works, its argument, and whether DevX is there.
-MODES = (("verbs", "dv_flow_en=0", "0"), ("matchers", "dv_flow_en=1", "0"), ("devx", "dv_flow_en=1", "1"))
-
-
-class Wrong(Exception):
-    """What a case found, in one sentence."""
-
-
-def skip(reason):
-    print(f"SKIP vhca_dpdk: {reason}")
-    sys.exit(SKIPPED)
-
-
-def run_command(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"\"{' '.join(command)}\" ended with {done.returncode}: {done.stdout.strip()}")
-    return done.stdout
-
-
-def own_network():
-    if LIBC.unshare(CLONE_NEWNET):
-        raise OSError(f"a network namespace cannot be made here: {os.strerror(ctypes.get_errno())}")
-    run_command("ip", "link", "add", NEAR, "type", "veth", "peer", "name", FAR)
-    for name in NEAR, FAR:
-        with open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w", encoding="ascii") as file:
-            file.write("1")  # else Linux sends frames of its own
-        run_command("ip", "link", "set", name, "mtu", "9000", "up")
-    run_command("ip", "addr", "add", f"{LINUX}/24", "dev", FAR)
-
-
-def mac_of(name):
-    with open("/proc/net/dev", encoding="ascii"):  # the namespace's own, where sysfs may be another's
-        text = run_command("ip", "-o", "link", "show", name)
-    return bytes.fromhex(re.search(r"link/ether ([0-9a-f:]+)", text)[1].replace(":", ""))
-
-
-# ---- frames ----
-
-def checksum(data):
-    if len(data) % 2:
-        data += b"\0"
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
-
-
-def udp_frame(dest, source, size, number, port=4000, wrong_sums=False):
-    """`size` bytes from the MAC on, with its number in the payload."""
-    payload = struct.pack("!I", number) + random.Random(number).randbytes(size - 14 - 20 - 8 - 4)
-    addresses = socket.inet_aton(f"10.66.1.{number % 250 + 1}") + socket.inet_aton(TESTPMD)
-    length = 8 + len(payload)
-    udp = struct.pack("!4H", 1024 + number % 5000, port, length, 0) + payload
-    udp_sum = checksum(addresses + struct.pack("!2H", 17, length) + udp) or 0xffff
-    udp = udp[:6] + struct.pack("!H", udp_sum ^ (0x5555 if wrong_sums else 0)) + udp[8:]
-    ip = struct.pack("!2B3H2BH", 0x45, 0, 20 + length, number & 0xffff, 0x4000, 64, 17, 0) + addresses
-    ip = ip[:10] + struct.pack("!H", checksum(ip) ^ (0x5555 if wrong_sums else 0)) + ip[12:]
-    return dest + source + b"\x08\x00" + ip + udp
-
-
-def swapped(frame):
-    return frame[6:12] + frame[:6] + frame[12:]
-
-
-class Peer:
-    """The far end of the pair, by a packet socket."""
-
-    def __init__(self):
-        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
-        self.socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-        self.socket.bind((FAR, 0))
-        self.mac, self.near = mac_of(FAR), mac_of(NEAR)
-
-    def drain(self):
-        while select.select([self.socket], [], [], 0)[0]:
-            self.socket.recv(65536)
-
-    def receive(self, n):
-        """So many frames of UDP; fewer only when patience ends."""
-        frames, end = [], time.monotonic() + PATIENCE_S
-        while len(frames) < n and time.monotonic() < end:
-            if select.select([self.socket], [], [], 1)[0]:
-                frame = self.socket.recv(65536)
-                if frame[12:14] == b"\x08\x00" and frame[23] == 17:
-                    frames.append(frame)
-        return frames
-
-    def frames(self, sizes, first=0, **what):
-        return [udp_frame(self.near, self.mac, size, first + i, **what) for i, size in enumerate(sizes)]
-
-    def exchange(self, frames, expected):
-        """Sends all, a window at a time; what comes back must be what `expected` makes of them."""
-        for at in range(0, len(frames), WINDOW):
-            window = frames[at:at + WINDOW]
-            for frame in window:
-                self.socket.send(frame)
-            back = self.receive(len(window))
-            due = sorted(expected(frame) for frame in window)
-            if sorted(back) != due:
-                odd = next((frame for frame in back if frame not in due), b"")
-                raise Wrong(f"{len(back)} of {len(window)} frames came back, one of which is {odd[:64].hex()} "
-                            f"where {due[0][:64].hex()} was due")
-        return len(frames)
-
-
-# ---- testpmd ----
-
-class Testpmd:
-    """Started with options, told commands, and ended with the `with`."""
-
-    def __init__(self, library, mode, arguments=(), options="", eal=()):
-        name, device, devx = mode
-        self.name, self.said = name, ""
-        cores = sorted(os.sched_getaffinity(0))
-        mask = ",".join(str(core) for core in cores)
-        environment = dict(os.environ, LD_PRELOAD=library, VHCA_WIRE=f"packet:{NEAR}", VHCA_ADDRESS="10.66.0.9/24",
-                           VHCA_DEVX=devx, VHCA_STRICT="report")
-        command = ["dpdk-testpmd", "--no-huge", "-m", "320", "--no-telemetry", "--file-prefix", f"vbn{os.getpid()}",
-                   "--lcores", f"0@({mask}),1@({mask})", "-a", f"00fe:01:00.0,{device}{options}", *eal,
-                   "--", "-i", "--no-numa", "--total-num-mbufs=8192", *arguments]
-        self.screen, its_screen = os.openpty()  # what goes to a terminal is written line by line
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=its_screen,
-                                        stderr=its_screen, preexec_fn=self.end_with_parent)
-        os.close(its_screen)
-
-    @staticmethod
-    def end_with_parent():
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def __enter__(self):
-        self.read(PROMPT)
-        return self
-
-    def __exit__(self, kind, value, trace):
-        if kind:
-            self.process.kill()
-        else:
-            self.process.stdin.write(b"quit\n")
-            self.process.stdin.flush()
-            self.read("Bye...")
-        self.process.stdin.close()
-        try:
-            self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise Wrong("testpmd does not end") from None
-        finally:
-            os.close(self.screen)
-        if kind:
-            print(self.said[-4000:])
-        elif self.process.returncode:
-            raise Wrong(f"testpmd ended with {self.process.returncode}: {self.said[-300:]}")
-        if "vhca: rule" in self.said:
-            raise Wrong("a rule of the device's was broken: " + self.said[self.said.index("vhca: rule"):][:300])
-
-    def read(self, until, after=""):
-        """What it says up to there, behind the other."""
-        text, end = "", time.monotonic() + PATIENCE_S
-        while until not in text.partition(after)[2] if after else until not in text:
-            if not select.select([self.screen], [], [], max(end - time.monotonic(), 0))[0]:
-                raise Wrong(f"testpmd did not say \"{until}\" but: {text[-600:]}")
-            try:
-                piece = os.read(self.screen, 65536).decode(errors="replace")
-            except OSError:  # nobody writes to it any more
-                raise Wrong(f"testpmd has ended: {text[-1500:]}") from None
-            text += piece
-            self.said += piece
-        return text
-
-    def tell(self, *commands):
-        """Each command in turn; what the last one says."""
-        text = ""
-        for command in commands:
-            self.process.stdin.write(command.encode() + b"\n")
-            self.process.stdin.flush()
-            text = self.read(PROMPT, after=command)
-        return text
-
-    def number(self, command, name):
-        text = self.tell(command)
-        found = re.search(rf"{name}:\s*(\d+)", text)
-        if not found:
-            raise Wrong(f"{command} says nothing of {name}: {text[-400:]}")
-        return int(found[1])
-
-    def wait_for(self, command, name, value):
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            found = self.number(command, name)
-            if found >= value or time.monotonic() > end:
-                return found
-            time.sleep(0.02)
-
+from dpdk import (BURST, FAR, MODES, PATIENCE_S, STRIDES, TESTPMD, Peer, Wrong, begin, checksum, run_command, run_sessions, swapped)
 
 SIZES = [60, 61, 64, 65, 127, 128, 200, 256, 511, 512, 1000, 1280, 1499, 1500, 1513, 1514]
 
@@ -385,7 +172,6 @@ def jumbo(pmd, peer):
 
 
 TWO = ("--rxq=2", "--txq=2", "--rxd=512", "--txd=512")
-STRIDES = ",mprq_en=1,rxqs_min_mprq=1,rxq_cqe_comp_en=1"
 
 
 def sessions():
@@ -398,38 +184,15 @@ def sessions():
         yield mode, ("--max-pkt-len=9018", "--mbuf-size=10240"), "", (("jumbo", jumbo),)
 
 
-def run_session(library, peer, mode, arguments, options, cases):
-    failed = 0
-    with Testpmd(library, mode, arguments, options) as pmd:
-        for name, case in cases:
-            peer.drain()
-            result = case(pmd, peer)
-            print(f"ok {mode[0]}, {name}: {result}", flush=True)
-    if options and "MPRQ is requested but cannot be enabled" in pmd.said:
-        raise Wrong("the PMD receives into no strides")
-    return failed
-
-
 def main():
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    if not shutil.which("dpdk-testpmd") or not shutil.which("ip"):
-        skip("dpdk-testpmd or ip is not installed")
-    if os.getuid():
-        skip("needs root")
-    try:
-        own_network()
-    except OSError as error:
-        skip(str(error))
-    peer, failed = Peer(), 0
-    for session in sessions():
-        try:
-            run_session(sys.argv[1], peer, *session)
-        except Wrong as wrong:
-            print(f"FAILED {session[0][0]}{session[2]}: {wrong}", flush=True)
-            failed += 1
-    return 1 if failed else 0
+    library, = begin(1)
+    peer = Peer()
+
+    def run_case(case, pmd):
+        peer.drain()
+        return case(pmd, peer)
+
+    return run_sessions(library, run_case, sessions())
 
 
 if __name__ == "__main__":

@@ -273,27 +273,43 @@ static bool link_runs(const char *name)
 	return runs;
 }
 
-static void wait_for_links(void)
+void network_wait(const char *name)
 {
-	for (int patience = 10000; patience && !(link_runs("near") && link_runs("far")); patience--)
+	for (int patience = 10000; patience && !link_runs(name); patience--)
 		usleep(1000);
 }
 
-int network_start(void)
+/* `make` makes the link whose end "far" is. */
+static int start(const char *make)
 {
 	if (own_network()) {
 		printf("SKIP vhca_frame: no network namespace can be made here\n");
 		return 77;
 	}
 	put("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"); /* frames of the host's own */
-	if (system("ip link add near type veth peer name far && ip link set near addrgenmode none up"
-		   " && ip link set far addrgenmode none up") ||
-		open_network()) {
-		printf("SKIP vhca_frame: no veth pair can be made here\n");
+	if (system(make) || open_network()) {
+		printf("SKIP vhca_frame: no such link can be made here: %s\n", make);
 		return 77;
 	}
-	wait_for_links();
 	return 0;
+}
+
+int network_start(void)
+{
+	int error = start(
+		"ip link add near type veth peer name far && ip link set near addrgenmode none up"
+		" && ip link set far addrgenmode none up");
+
+	if (!error) {
+		network_wait("near");
+		network_wait("far");
+	}
+	return error;
+}
+
+int network_start_tap(void)
+{
+	return start("ip tuntap add dev far mode tap && ip link set far addrgenmode none up");
 }
 
 void network_stop(void)

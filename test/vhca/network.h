@@ -1,7 +1,7 @@
-/* network.h - the far end of a veth pair, in a network namespace of this process: a thread there keeps
- * each frame that comes, and sends it back unless it is to be silent
+/* network.h - the far end of a veth pair or a TAP, in a network namespace of this process: a thread there
+ * keeps each frame that comes, and sends it back unless it is to be silent
  *
- * A device behind the near end is `packet:near`.
+ * A device behind the near end is `packet:near`, or `tap:far`.
  */
 #ifndef TEST_VHCA_NETWORK_H
 #define TEST_VHCA_NETWORK_H
@@ -42,6 +42,9 @@ extern struct network {
 
 /* Ahead of any thread. 0, or 77 after a line that says why the test is skipped. */
 int network_start(void);
+int network_start_tap(void);
+/* Until the interface carries frames, which a TAP does when a device has it open. */
+void network_wait(const char *name);
 void network_stop(void);
 
 void forget_frames(bool silent);

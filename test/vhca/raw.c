@@ -2,10 +2,8 @@
 
 #include "raw.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 const uint8_t raw_mac[6] = {0x01, 0x50, 0x56, 0x19, 0x20, 0xa7};
 
@@ -277,27 +275,11 @@ void raw_post_send(struct raw *raw, uint64_t wr_id, uint32_t slot, uint32_t leng
 
 struct mlx5_cqe64 *raw_poll(struct raw *raw, int ms)
 {
-	uint32_t half = raw->rcq.cqe_size == 128 ? 64 : 0;
-	struct mlx5_cqe64 *cqe = (void *)((uint8_t *)raw->rcq.buf +
-		raw->rcq_head % raw->rcq.cqe_cnt * raw->rcq.cqe_size + half);
-	uint8_t owner = raw->rcq_head / raw->rcq.cqe_cnt & 1;
-	struct timespec now, end;
+	struct mlx5_cqe64 *cqe = cq_next(&raw->rcq, &raw->rcq_head, ms);
 
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += ms / 1000;
-	end.tv_nsec += ms % 1000 * 1000000;
-	do {
-		uint8_t op_own = __atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE);
-
-		if (op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1) == owner) {
-			raw->rcq_head++;
-			raw->rcq.dbrec[0] = htobe32(raw->rcq_head & 0xffffff);
-			return cqe;
-		}
-		sched_yield();
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((now.tv_sec - end.tv_sec) * 1000000000 + now.tv_nsec - end.tv_nsec < 0);
-	return NULL;
+	if (cqe)
+		raw->rcq.dbrec[0] = htobe32(raw->rcq_head & 0xffffff);
+	return cqe;
 }
 
 struct mlx5_cqe64 *raw_wait(struct raw *raw)

@@ -1,5 +1,5 @@
-/* raw_wire_test.c - raw Ethernet through a packet socket: frames to and from the far end of a veth
- * pair, byte for byte, with their tags, beside the port's own ARP
+/* raw_wire_test.c - raw Ethernet through a packet socket, or a TAP: frames to and from the far end of a
+ * veth pair or the host's end of the TAP, byte for byte, with their tags, beside the port's own ARP
  */
 
 #include "network.h"
@@ -19,6 +19,7 @@ static int open_port(void **state)
 {
 	(void)state;
 	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .max_wr = 64});
+	network_wait("far");
 	return 0;
 }
 
@@ -195,8 +196,9 @@ static void without_the_right(void **state)
 	assert_int_equal(syscall(SYS_capset, &header, had), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	bool tap = argc > 1 && !strcmp(argv[1], "tap");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_leave_as_they_are),
 		cmocka_unit_test(many_frames_leave),
@@ -205,11 +207,11 @@ int main(void)
 		cmocka_unit_test(every_frame_is_accounted_for),
 		cmocka_unit_test(without_the_right),
 	};
-	int failed = network_start();
+	int failed = tap ? network_start_tap() : network_start();
 
 	if (failed)
 		return failed;
-	setenv("VHCA_WIRE", "packet:near", 1);
+	setenv("VHCA_WIRE", tap ? "tap:far" : "packet:near", 1);
 	setenv("VHCA_ADDRESS", "10.0.0.1/24", 1);
 	failed = cmocka_run_group_tests_name("raw_wire", tests, open_port, close_port);
 	network_stop();

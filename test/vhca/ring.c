@@ -106,12 +106,20 @@ void ring_post(struct ring *ring)
 	ring_post_record(ring, ring->head);
 }
 
-struct mlx5_err_cqe *ring_poll(struct ring *ring, int ms)
+static bool has_passed(const struct timespec *end)
 {
-	struct mlx5_cqe64 *cqe =
-		(void *)((uint8_t *)ring->cq.buf + (ring->cq_head % ring->cq.cqe_cnt) * 64);
-	uint8_t owner = ring->cq_head / ring->cq.cqe_cnt & 1;
-	struct timespec now, end;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (now.tv_sec - end->tv_sec) * 1000000000 + now.tv_nsec - end->tv_nsec >= 0;
+}
+
+struct mlx5_cqe64 *cq_next(const struct mlx5dv_cq *cq, uint32_t *head, int ms)
+{
+	struct mlx5_cqe64 *cqe = (void *)((uint8_t *)cq->buf + *head % cq->cqe_cnt * cq->cqe_size +
+		cq->cqe_size - 64);
+	uint8_t owner = *head / cq->cqe_cnt & 1;
+	struct timespec end;
 
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += ms / 1000;
@@ -120,13 +128,17 @@ struct mlx5_err_cqe *ring_poll(struct ring *ring, int ms)
 		uint8_t op_own = __atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE);
 
 		if (op_own >> 4 != MLX5_CQE_INVALID && (op_own & 1) == owner) {
-			ring->cq_head++;
-			return (void *)cqe;
+			++*head;
+			return cqe;
 		}
 		sched_yield();
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((now.tv_sec - end.tv_sec) * 1000000000 + now.tv_nsec - end.tv_nsec < 0);
+	} while (!has_passed(&end));
 	return NULL;
+}
+
+struct mlx5_err_cqe *ring_poll(struct ring *ring, int ms)
+{
+	return (void *)cq_next(&ring->cq, &ring->cq_head, ms);
 }
 
 struct mlx5_err_cqe *ring_wait(struct ring *ring)

@@ -44,6 +44,9 @@ uint64_t ring_bell_value(struct ring *ring);
 void ring_post(struct ring *ring);
 void ring_post_record(struct ring *ring, uint32_t record);
 
+/* The next CQE of a CQ that is polled by hand, of 64 bytes or the last ones of 128; NULL after so many
+ * milliseconds without. `head` is how many there were. */
+struct mlx5_cqe64 *cq_next(const struct mlx5dv_cq *cq, uint32_t *head, int ms);
 /* The next CQE, or NULL after so many milliseconds without. */
 struct mlx5_err_cqe *ring_poll(struct ring *ring, int ms);
 /* The same; fails the test where none comes in seconds. */
