@@ -159,7 +159,10 @@ struct vbn_queue_conf {
 
 	/* ---- of raw Ethernet ---- */
 
-	/* Several packets into one receive WQE. AUTO: off. */
+	/* Many packets to one receive WQE: into strides of 256 bytes, as many as each takes, of memory of
+	 * the ring's own. They are copied into bufs of rx_pool when they are received, so that a buf that
+	 * is held holds up nothing but itself; a packet that finds none waits in the ring (rx_no_buf).
+	 * For small packets. rx_depth counts strides. AUTO: off. */
 	enum vbn_switch striding;
 
 	/* Several packets in one send WQE. AUTO: where the device has it. */
@@ -239,9 +242,10 @@ struct vbn_queue_stats {
 	uint64_t tx_flushed; /* outstanding when the queue failed */
 	uint64_t rx_messages, rx_bytes;
 	uint64_t rx_flushed;
-	uint64_t rx_no_buf;     /* receives not posted again at once because the pool was empty */
-	uint64_t tx_blueflame;  /* doorbells that carried their WQE */
-	uint64_t rx_scattered;  /* messages that came in their CQE */
+	uint64_t rx_no_buf;    /* receives not posted again at once because the pool was empty; of a
+				   striding ring, polls that left a packet there for that reason */
+	uint64_t tx_blueflame; /* doorbells that carried their WQE */
+	uint64_t rx_scattered; /* messages that came in their CQE */
 	uint64_t rx_compressed; /* messages whose completion came compressed */
 	uint64_t tx_compressed; /* completions of sends that came compressed */
 	/* Raw Ethernet: packets that are lost (vbn_queue_drops() has the device's, too). */

@@ -69,6 +69,12 @@ static void on_qp_error(struct ibv_qp *qp)
 		queue_tell(qp->qp_context, NEWS_QP);
 }
 
+static void on_wq_error(struct ibv_wq *wq)
+{
+	if (wq->wq_context)
+		queue_tell(wq->wq_context, NEWS_QP);
+}
+
 /* Events of an object of this port. */
 static void on_object_event(struct rdma_port *port, const struct ibv_async_event *event)
 {
@@ -78,6 +84,7 @@ static void on_object_event(struct rdma_port *port, const struct ibv_async_event
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED: on_qp_error(event->element.qp); return;
+	case IBV_EVENT_WQ_FATAL: on_wq_error(event->element.wq); return;
 	default:
 		log_debug(
 			"port %s: %s", port->port.info.name, ibv_event_type_str(event->event_type));

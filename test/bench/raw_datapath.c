@@ -49,7 +49,16 @@ struct loop {
 	struct vbn_queue *tx, *rx;
 };
 
-enum { L_PLAIN, L_SINGLE, L_SOFTWARE, L_COMPRESSED, L_FORWARD, N_LOOPS };
+enum {
+	L_PLAIN,
+	L_SINGLE,
+	L_SOFTWARE,
+	L_COMPRESSED,
+	L_STRIDED,
+	L_STRIDED_COMPRESSED,
+	L_FORWARD,
+	N_LOOPS
+};
 
 static struct vbn_worker *worker;
 static struct vbn_port *ports[2];
@@ -69,7 +78,9 @@ static void ours_open_loop(uint8_t i)
 		.rx_pool = pool,
 		.multi_packet = i == L_SINGLE ? VBN_OFF : VBN_AUTO,
 		.checksum_offload = i == L_SOFTWARE ? VBN_OFF : VBN_AUTO,
-		.cqe_compression = i == L_COMPRESSED ? VBN_ON : VBN_OFF};
+		.striding = i == L_STRIDED || i == L_STRIDED_COMPRESSED ? VBN_ON : VBN_OFF,
+		.cqe_compression =
+			i == L_COMPRESSED || i == L_STRIDED_COMPRESSED ? VBN_ON : VBN_OFF};
 	struct vbn_rx_rule rule = {.kind = VBN_RULE_MATCH,
 		.dst_mac = {2, 0, 0, 0, 0, i},
 		.dst_mac_mask = {255, 255, 255, 255, 255, 255}};
@@ -198,6 +209,16 @@ static void prepare_receive(void)
 static void prepare_receive_compressed(void)
 {
 	land(L_COMPRESSED, 0);
+}
+
+static void prepare_receive_strided(void)
+{
+	land(L_STRIDED, 0);
+}
+
+static void prepare_receive_strided_compressed(void)
+{
+	land(L_STRIDED_COMPRESSED, 0);
 }
 
 static void prepare_forward(void)
@@ -562,6 +583,8 @@ enum {
 	SEND_SOFTWARE,
 	RECEIVE,
 	RECEIVE_COMPRESSED,
+	RECEIVE_STRIDED,
+	RECEIVE_STRIDED_COMPRESSED,
 	FORWARD,
 	PEER_SEND,
 	PEER_RECEIVE,
@@ -575,6 +598,9 @@ static const struct act all[N_ACTS] = {
 	[SEND_SOFTWARE] = {prepare_send_software, measure_send, settle_send},
 	[RECEIVE] = {prepare_receive, measure_receive, settle_receive},
 	[RECEIVE_COMPRESSED] = {prepare_receive_compressed, measure_receive, settle_receive},
+	[RECEIVE_STRIDED] = {prepare_receive_strided, measure_receive, settle_receive},
+	[RECEIVE_STRIDED_COMPRESSED] = {prepare_receive_strided_compressed, measure_receive,
+		settle_receive},
 	[FORWARD] = {prepare_forward, measure_forward, settle_forward},
 	[PEER_SEND] = {nothing, measure_post_send, settle_post_send},
 	[PEER_RECEIVE] = {prepare_peer_receive, measure_poll_and_post, settle_peer_receive},
@@ -594,6 +620,8 @@ static const struct pair {
 	  {"multi_packet", "send", SEND_SINGLE, SEND},
 	  {"tx_checksum", "send", SEND_SOFTWARE, SEND_SUMS},
 	  {"cqe_compression", "receive_refill", RECEIVE, RECEIVE_COMPRESSED},
+	  {"striding", "receive_refill", RECEIVE, RECEIVE_STRIDED},
+	  {"striding+cqe_compression", "receive_refill", RECEIVE, RECEIVE_STRIDED_COMPRESSED},
 };
 
 enum {
@@ -606,10 +634,10 @@ enum {
 static void print_pairs(const char *title, const char *a, const char *b, const struct pair *pairs,
 	int n, const double *counts, double (*ns)[2])
 {
-	printf("%-17s%-30s%12s%12s%8s%10s%10s\n", title, "instructions and ns per packet", a, b,
+	printf("%-26s%-30s%12s%12s%8s%10s%10s\n", title, "instructions and ns per packet", a, b,
 		"ratio", "ns", "ns");
 	for (int i = 0; i < n; i++)
-		printf("%-17s%-30s%12.1f%12.1f%8.2f%10.1f%10.1f\n", pairs[i].name, pairs[i].second,
+		printf("%-26s%-30s%12.1f%12.1f%8.2f%10.1f%10.1f\n", pairs[i].name, pairs[i].second,
 			counts[pairs[i].a], counts[pairs[i].b],
 			counts[pairs[i].a] / counts[pairs[i].b], ns[i][0], ns[i][1]);
 }

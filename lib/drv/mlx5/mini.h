@@ -216,7 +216,7 @@ int vbn__mini_reap(struct mlx5_queue *mq, struct vbn_event *events, int n);
 /* mini_rq.c: the form in which a device compresses CQEs of so many bytes (0: as libmlx5 makes them),
  * or 0 with a sentence where it does not. Then the session of a receive CQ, whoever has the CQ frees
  * it; the ops of a queue with such CQs of its own. */
-uint8_t vbn__mini_format(struct rdma_port *port, uint32_t cqe_size);
+uint8_t vbn__mini_format(struct rdma_port *port, uint32_t cqe_size, bool strided);
 struct session *vbn__mini_session(void);
 void vbn__mini_ops(struct queue_ops *ops, bool datagrams);
 int vbn__mini_take(struct mlx5_queue *mq, struct vbn_buf **bufs, struct vbn_event *events, int n);

@@ -8,9 +8,10 @@
 
 /* ---- on the control thread ---- */
 
-/* Any format has the length, which is all that a queue pair's receives need; not every device has
+/* Any format has the length, which is all that a queue pair's receives need; of strides the last one
+ * says where the packet begins, too; not every device has
  * every format, nor for CQEs of 128 bytes. 0: this device has none. */
-static uint8_t choose_format(struct ibv_context *context, uint32_t cqe_size)
+static uint8_t choose_format(struct ibv_context *context, uint32_t cqe_size, bool strided)
 {
 	static const uint8_t formats[] = {MLX5DV_CQE_RES_FORMAT_HASH, MLX5DV_CQE_RES_FORMAT_CSUM,
 		MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX};
@@ -19,20 +20,21 @@ static uint8_t choose_format(struct ibv_context *context, uint32_t cqe_size)
 	if (mlx5dv_query_device(context, &caps) || !caps.cqe_comp_caps.max_num ||
 		(cqe_size == 128 && !(caps.flags & MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP)))
 		return 0;
-	for (size_t i = 0; i < ARRAY_SIZE(formats); i++)
+	for (size_t i = strided ? ARRAY_SIZE(formats) - 1 : 0; i < ARRAY_SIZE(formats); i++)
 		if (caps.cqe_comp_caps.supported_format & formats[i])
 			return formats[i];
 	return 0;
 }
 
-uint8_t vbn__mini_format(struct rdma_port *port, uint32_t cqe_size)
+uint8_t vbn__mini_format(struct rdma_port *port, uint32_t cqe_size, bool strided)
 {
-	const uint8_t format = choose_format(port->context, cqe_size);
+	const uint8_t format = choose_format(port->context, cqe_size, strided);
 
 	if (!format)
 		fail(ENOTSUP,
-			"cqe_compression is on, and port %s does not compress CQEs of %u bytes: leave it to the library",
-			port->port.info.name, cqe_size ? cqe_size : 64);
+			"cqe_compression is on, and port %s does not compress CQEs of %u bytes%s: leave it to the library",
+			port->port.info.name, cqe_size ? cqe_size : 64,
+			strided ? " with stride indices" : "");
 	return format;
 }
 

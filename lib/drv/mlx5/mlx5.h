@@ -42,6 +42,7 @@ struct cq {
 	uint8_t log2_stride; /* 6 or 7 */
 	uint8_t log2_count;
 	bool compressed;
+	bool strided;            /* of a striding receive ring */
 	__be32 *record;          /* the consumer index, 24 bits */
 	struct session *session; /* of a compressed one for receives */
 	struct ibv_cq *ibv;

@@ -3,7 +3,8 @@
  *
  *   raw_queue.c   create, connect, reset, stop, free, modes
  *   raw_tx.c      packets into WQEs, several to one where the device has that; what has completed
- *   raw_rx.c      what has arrived, and what its CQE says of it
+ *   raw_rx.c      what has arrived; raw_cqe.h what its CQE says of it
+ *   raw_strides.c a striding receive ring; raw_stride_rx.c what has arrived in it
  *   raw_failed.c  why a queue has failed, and its data path from then on
  *   raw_group.c   indirection tables and hash QPs; raw_rule.c flow rules
  *
@@ -67,8 +68,24 @@ struct raw_failure {
 	enum vbn_status status;
 	bool reported; /* the FAILED event has been given */
 	bool silent;   /* no CQE will tell of what is outstanding */
+	bool nonsense; /* a CQE says what cannot be: none is believed once the device is out of it */
 	bool flushed;  /* all that was sent has come back */
 };
+
+/* A striding receive ring, whose WQEs are runs of strides. */
+struct strides {
+	/* written by each burst */
+	uint32_t used; /* strides of the WQE that is next, which have been taken */
+	/* read only after creation */
+	uint32_t n, log2_n; /* strides of a WQE; 0: the ring has a buf for each packet */
+	uint32_t runs;
+	uint32_t longest; /* packet */
+	uint32_t
+		span_of_one; /* bytes by which one that takes a stride may be longer than the least */
+	struct vbn_zone *zone;
+	struct zone_registration registration;
+};
+enum { STRIDE_LOG2 = 8 };
 
 struct raw_queue {
 	struct vbn_queue queue;
@@ -76,6 +93,7 @@ struct raw_queue {
 	struct cq send_cq cache_aligned;
 	struct cq recv_cq;
 	struct rq rq cache_aligned;
+	struct strides strides;
 	uint64_t title_facts; /* of a session of compressed CQEs */
 	uint32_t title_tag;
 	bool title_hashed;
@@ -102,7 +120,8 @@ static force_inline bool is_raw(const struct vbn_queue *queue)
 
 /* What the device says of raw Ethernet. */
 struct raw_caps {
-	uint32_t max_queues; /* of a group; 0: it has no raw Ethernet */
+	uint32_t max_queues;               /* of a group; 0: it has no raw Ethernet */
+	uint32_t min_strides, max_strides; /* of a WQE, logarithms; 0: it has no striding */
 	bool multi_packet, l2_inline, checksums, strips_vlan, timestamps;
 };
 void vbn__raw_caps(
@@ -129,6 +148,18 @@ void vbn__raw_modes(const struct vbn_queue *queue, struct mode_report *report);
 bool vbn__raw_is_quiet(const struct vbn_queue *queue);
 void vbn__raw_news(struct vbn_queue *queue, uint32_t news);
 
+/* ---- a striding ring: on the control thread ---- */
+
+int vbn__raw_strides_check(const struct vbn_port *port, const struct vbn_queue_conf *conf,
+	const struct raw_caps *caps);
+int vbn__raw_strides_create(
+	struct raw_queue *raw, const struct vbn_queue_conf *conf, const struct raw_caps *caps);
+struct ibv_wq *vbn__raw_strides_wq(struct raw_queue *raw, struct ibv_wq_init_attr *attr);
+int vbn__raw_strides_take_over(
+	struct raw_queue *raw, const struct mlx5dv_rwq *dv, const struct vbn_queue_conf *conf);
+void vbn__raw_strides_modes(const struct raw_queue *raw, struct mode_report *report);
+void vbn__raw_strides_destroy(struct raw_queue *raw);
+
 /* ---- data path ---- */
 
 void vbn__raw_tx_ops(struct raw_queue *raw);
@@ -140,6 +171,8 @@ int vbn__raw_release(
 	struct raw_queue *raw, enum vbn_status status, struct vbn_event *events, int n);
 /* Packets that have arrived; the ring is not filled again. */
 int vbn__raw_take(struct raw_queue *raw, struct vbn_buf **bufs, int n);
+
+int vbn__raw_stride_take(struct raw_queue *raw, struct vbn_buf **bufs, int n);
 
 void vbn__raw_failed(struct raw_queue *raw, const struct mlx5_cqe64 *cqe);
 

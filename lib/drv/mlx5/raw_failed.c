@@ -12,6 +12,13 @@ static bool is_error(const struct mlx5_cqe64 *cqe)
 	return cqe->op_own >> 4 == MLX5_CQE_REQ_ERR || cqe->op_own >> 4 == MLX5_CQE_RESP_ERR;
 }
 
+static bool is_flush(const struct mlx5_cqe64 *cqe)
+{
+	const struct mlx5_err_cqe *error = (const void *)cqe;
+
+	return is_error(cqe) && error->syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+}
+
 static int failed_poll(struct vbn_queue *queue, struct vbn_event *events, int n);
 static int failed_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n);
 
@@ -30,16 +37,51 @@ static void begin(struct raw_queue *raw, enum vbn_status status)
 	raw->queue.ops = &raw->ops;
 }
 
+static void fail_by_news(struct raw_queue *raw, uint32_t news)
+{
+	struct vbn_queue *queue = &raw->queue;
+
+	begin(raw,
+		news & NEWS_DEVICE       ? VBN_DEVICE_ERROR
+			: news & NEWS_CQ ? VBN_CQ_ERROR
+					 : VBN_FLUSHED);
+	snprintf(queue->error, sizeof(queue->error), "queue %s/%u failed: %s",
+		queue->port->info.name, queue->number,
+		news & NEWS_DEVICE ? "its device reports a fatal error"
+			: news & NEWS_CQ
+			? "a completion queue of it has failed: it was overrun, or the device could not write it"
+			: "the device has it in the error state, or it was reset");
+}
+
+/* Of a packet it says what cannot be; or one of a session does. */
+static void describe_strides(struct raw_queue *raw, const struct mlx5_cqe64 *cqe)
+{
+	snprintf(raw->queue.error, sizeof(raw->queue.error),
+		"queue %s/%u failed: the device wrote a completion (count %#x at %u, format %u) that is of no packet in strides behind %u of WQE %u: report it, with this line",
+		raw->queue.port->info.name, raw->queue.number, from_be32(cqe->byte_cnt),
+		from_be16(cqe->wqe_counter), cqe->op_own >> 2 & 3, raw->strides.used, raw->rq.tail);
+}
+
 cold void vbn__raw_failed(struct raw_queue *raw, const struct mlx5_cqe64 *cqe)
 {
 	const struct mlx5_err_cqe *error = (const void *)cqe;
 	struct vbn_queue *queue = &raw->queue;
+	const uint32_t ended = __atomic_load_n(&queue->cause, __ATOMIC_RELAXED);
 	enum vbn_status status;
 
 	if (queue->failed)
 		return;
+	if (is_flush(cqe) && ended) { /* of what made the control thread end it */
+		fail_by_news(raw, ended);
+		return;
+	}
 	if (!is_error(cqe)) {
 		begin(raw, VBN_DEVICE_ERROR);
+		raw->failure.nonsense = true;
+		if (raw->strides.n && cqe->op_own >> 4 == MLX5_CQE_RESP_SEND) {
+			describe_strides(raw, cqe);
+			return;
+		}
 		snprintf(queue->error, sizeof(queue->error),
 			"queue %s/%u failed: the device wrote a completion with opcode %u and format %u, which was not asked for: report it, with this line",
 			queue->port->info.name, queue->number, cqe->op_own >> 4,
@@ -56,26 +98,39 @@ cold void vbn__raw_failed(struct raw_queue *raw, const struct mlx5_cqe64 *cqe)
 		vbn__rdma_remedy(status));
 }
 
+/* An error that waits in a CQ, and is no flush, says more than an event. */
+static const struct mlx5_cqe64 *find_error(const struct cq *cq)
+{
+	const struct mlx5_cqe64 *cqe;
+	uint8_t seen;
+
+	for (uint32_t i = 0; cq->ibv && i <= cq->mask; i += cqe_span(cq, cqe, seen)) {
+		seen = cq_look(cq, cq->index + i, &cqe);
+		if (cqe_absent(seen))
+			break;
+		if (is_error(cqe) && !is_flush(cqe))
+			return cqe;
+	}
+	return NULL;
+}
+
 /* What the control thread has heard. */
 cold void vbn__raw_news(struct vbn_queue *queue, uint32_t news)
 {
 	struct raw_queue *raw = raw_queue(queue);
+	const struct mlx5_cqe64 *error;
 
 	if (!queue->connected)
 		return;
-	if (!queue->failed) {
-		begin(raw,
-			news & NEWS_DEVICE       ? VBN_DEVICE_ERROR
-				: news & NEWS_CQ ? VBN_CQ_ERROR
-						 : VBN_FLUSHED);
-		snprintf(queue->error, sizeof(queue->error), "queue %s/%u failed: %s",
-			queue->port->info.name, queue->number,
-			news & NEWS_DEVICE ? "its device reports a fatal error"
-				: news & NEWS_CQ
-				? "a completion queue of it has failed: it was overrun, or the device could not write it"
-				: "the device has it in the error state, or it was reset");
-	}
-	raw->failure.silent |= (news & (NEWS_DEVICE | NEWS_CQ)) != 0;
+	error = find_error(&raw->send_cq);
+	if (!error)
+		error = find_error(&raw->recv_cq);
+	if (!queue->failed && error && !(news & (NEWS_DEVICE | NEWS_CQ)))
+		vbn__raw_failed(raw, error);
+	else if (!queue->failed)
+		fail_by_news(raw, news);
+	raw->failure.silent |=
+		(news & (NEWS_DEVICE | NEWS_CQ)) != 0 || (queue->ended && raw->failure.nonsense);
 }
 
 /* ---- what the device flushes ---- */
@@ -108,6 +163,20 @@ static void follow_sends(struct raw_queue *raw)
 		raw->failure.flushed = true;
 }
 
+/* The oldest receive comes back; of a striding ring it is memory of the ring's own. */
+static void flush_receive(struct raw_queue *raw)
+{
+	struct rq *rq = &raw->rq;
+
+	if (rq->tail == rq->head)
+		return;
+	if (rq->slots)
+		pool_push(rq->pool, rq->slots[rq->tail & rq->mask]);
+	rq->tail++;
+	raw->strides.used = 0;
+	count_add(&raw->queue.stats.rx_flushed, 1);
+}
+
 static void follow_receives(struct raw_queue *raw)
 {
 	struct rq *rq = &raw->rq;
@@ -118,23 +187,24 @@ static void follow_receives(struct raw_queue *raw)
 		return;
 	while (cq_look(cq, cq->index, &cqe) == CQE_IS(MLX5_CQE_RESP_ERR)) {
 		cq_consume(cq, cq->index + 1);
-		if (rq->tail == rq->head)
-			continue;
-		pool_push(rq->pool, rq->slots[rq->tail++ & rq->mask]);
-		count_add(&raw->queue.stats.rx_flushed, 1);
+		flush_receive(raw);
 	}
-	for (; raw->failure.silent && rq->tail != rq->head; rq->tail++) {
-		pool_push(rq->pool, rq->slots[rq->tail & rq->mask]);
-		count_add(&raw->queue.stats.rx_flushed, 1);
-	}
+	while (raw->failure.silent && rq->tail != rq->head)
+		flush_receive(raw);
 }
 
 /* ---- what is given back ---- */
 
+/* Where no receive is outstanding nothing can have arrived, whatever a CQE says. */
+static int take(struct raw_queue *raw, struct vbn_buf **bufs, int n)
+{
+	return raw->wq && raw->rq.tail != raw->rq.head ? vbn__raw_take(raw, bufs, n) : 0;
+}
+
 static int failed_recv(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 {
 	struct raw_queue *raw = raw_queue(queue);
-	const int got = raw->wq ? vbn__raw_take(raw, bufs, n) : 0;
+	const int got = take(raw, bufs, n);
 
 	if (got)
 		return got;
@@ -148,7 +218,7 @@ static int arrived(struct raw_queue *raw, struct vbn_event *events, int n)
 	struct vbn_buf *buf;
 	int got = 0;
 
-	while (raw->wq && got < n && vbn__raw_take(raw, &buf, 1) == 1)
+	while (got < n && take(raw, &buf, 1) == 1)
 		events[got++] = (struct vbn_event){
 			.queue = &raw->queue, .buf = buf, .len = buf->len, .op = VBN_OP_RECV};
 	return got;

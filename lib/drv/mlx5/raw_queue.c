@@ -15,11 +15,21 @@ enum { MOST_QUEUES = 64 };
 
 /* ---- the device ---- */
 
+static void stride_caps(const struct mlx5dv_striding_rq_caps *dv, struct raw_caps *caps)
+{
+	if (dv->min_single_stride_log_num_of_bytes > STRIDE_LOG2 ||
+		dv->max_single_stride_log_num_of_bytes < STRIDE_LOG2 ||
+		!(dv->supported_qpts & 1u << IBV_QPT_RAW_PACKET))
+		return;
+	caps->min_strides = dv->min_single_wqe_log_num_of_strides;
+	caps->max_strides = dv->max_single_wqe_log_num_of_strides;
+}
+
 void vbn__raw_caps(
 	const struct vbn_port_info *info, struct ibv_context *context, struct raw_caps *caps)
 {
 	struct ibv_device_attr_ex attr = {0};
-	struct mlx5dv_context dv = {0};
+	struct mlx5dv_context dv = {.comp_mask = MLX5DV_CONTEXT_MASK_STRIDING_RQ};
 
 	*caps = (struct raw_caps){0};
 	if (info->link != VBN_LINK_ETHERNET || ibv_query_device_ex(context, NULL, &attr) ||
@@ -34,6 +44,8 @@ void vbn__raw_caps(
 	/* Several packets to a WQE of the enhanced kind need no bytes of them in it. */
 	caps->multi_packet = dv.flags & MLX5DV_CONTEXT_FLAGS_ENHANCED_MPW;
 	caps->l2_inline = !caps->multi_packet;
+	if (dv.comp_mask & MLX5DV_CONTEXT_MASK_STRIDING_RQ)
+		stride_caps(&dv.striding_rq_caps, caps);
 }
 
 /* The address is that of the first GID, which is link-local: RFC 4291, appendix A. */
@@ -130,6 +142,7 @@ static void destroy_objects(struct raw_queue *raw)
 		ibv_destroy_wq(raw->wq);
 	raw->qp = NULL;
 	raw->wq = NULL;
+	vbn__raw_strides_destroy(raw);
 	vbn__cq_destroy(&raw->recv_cq);
 	vbn__cq_destroy(&raw->send_cq);
 }
@@ -281,7 +294,8 @@ static int wq_create(struct raw_queue *raw, const struct vbn_queue_conf *conf)
 	struct mlx5dv_obj obj = {.rwq = {.out = &dv}};
 
 	errno = 0;
-	raw->wq = ibv_create_wq(port->context, &attr);
+	raw->wq = raw->strides.n ? vbn__raw_strides_wq(raw, &attr)
+				 : ibv_create_wq(port->context, &attr);
 	if (!raw->wq)
 		return refused(raw, "a receive work queue");
 	obj.rwq.in = raw->wq;
@@ -289,7 +303,8 @@ static int wq_create(struct raw_queue *raw, const struct vbn_queue_conf *conf)
 		return fail(EIO,
 			"port %s does not show the memory of a receive work queue: is libmlx5 of this system's rdma-core?",
 			port->port.info.name);
-	return rq_take_over(raw, &dv, conf);
+	return raw->strides.n ? vbn__raw_strides_take_over(raw, &dv, conf)
+			      : rq_take_over(raw, &dv, conf);
 }
 
 /* A receive that is too short for its frame ends the queue, so none may be. */
@@ -300,7 +315,6 @@ static int check_conf(
 		const char *name;
 		bool wanted;
 	} lacking[] = {
-		{"striding", conf->striding == VBN_ON},
 		{"multi_packet", conf->multi_packet == VBN_ON && !caps->multi_packet},
 		{"checksum_offload", conf->checksum_offload == VBN_ON && !caps->checksums},
 		{"vlan_strip", conf->vlan_strip == VBN_ON && !caps->strips_vlan},
@@ -327,7 +341,27 @@ static int check_conf(
 	if (conf->timestamps == VBN_ON && conf->cqe_compression == VBN_ON)
 		return fail(EINVAL,
 			"queue cannot be created: compressed completions carry no time: ask for timestamps or for cqe_compression");
-	return 0;
+	return vbn__raw_strides_check(port, conf, caps);
+}
+
+/* The CQ has room for whatever the ring can take. */
+static int receive_create(struct raw_queue *raw, const struct vbn_queue_conf *conf)
+{
+	struct rdma_port *port = rdma_port(raw->queue.port);
+	uint32_t n = conf->rx_depth;
+	struct raw_caps caps;
+	int ret = 0;
+
+	if (conf->striding == VBN_ON) {
+		vbn__raw_caps(&port->port.info, port->context, &caps);
+		ret = vbn__raw_strides_create(raw, conf, &caps);
+		n = raw->strides.runs * raw->strides.n;
+	}
+	raw->recv_cq.strided = raw->strides.n;
+	if (!ret)
+		ret = vbn__recv_cq_create(
+			port, &raw->recv_cq, n, &raw->cqe_size, conf->cqe_compression == VBN_ON);
+	return ret ? ret : wq_create(raw, conf);
 }
 
 static int objects_create(struct raw_queue *raw, const struct vbn_queue_conf *conf)
@@ -340,10 +374,7 @@ static int objects_create(struct raw_queue *raw, const struct vbn_queue_conf *co
 	if (!ret)
 		ret = qp_create(raw, conf);
 	if (!ret && conf->rx_group)
-		ret = vbn__recv_cq_create(port, &raw->recv_cq, conf->rx_depth, &raw->cqe_size,
-			conf->cqe_compression == VBN_ON);
-	if (!ret && conf->rx_group)
-		ret = wq_create(raw, conf);
+		ret = receive_create(raw, conf);
 	if (!ret)
 		raw->queue.number = raw->qp->qp_num;
 	return ret;
@@ -393,6 +424,10 @@ int vbn__raw_fill(struct vbn_queue *queue)
 
 	if (!raw->wq)
 		return 0;
+	if (raw->strides.n) {
+		rq->head = rq->depth;
+		return 0;
+	}
 	rq_refill(rq, &queue->stats);
 	if (ring_is_short(rq))
 		return fail(ENOMEM,
@@ -533,14 +568,20 @@ static void receive_modes(const struct raw_queue *raw, struct mode_report *repor
 		vbn__mode_add(report, "rx_ring", "auto", "none", "it has no rx_group");
 		return;
 	}
-	vbn__mode_add(report, "rx_ring", asked_count(conf->rx_depth, ""),
-		vbn__mode_number(raw->rq.depth, "receives"), "kept full from pool \"%s\"",
-		raw->rq.pool->name);
-	vbn__mode_add(report, "striding", vbn__mode_switch(conf->striding), "off",
-		"a receive for each packet");
+	if (raw->strides.n) {
+		vbn__raw_strides_modes(raw, report);
+	} else {
+		vbn__mode_add(report, "rx_ring", asked_count(conf->rx_depth, ""),
+			vbn__mode_number(raw->rq.depth, "receives"), "kept full from pool \"%s\"",
+			raw->rq.pool->name);
+		vbn__mode_add(report, "striding", vbn__mode_switch(conf->striding), "off",
+			"a receive for each packet");
+	}
 	vbn__mode_add(report, "cqe_compression", vbn__mode_switch(conf->cqe_compression),
 		session ? session->decoder->name : "off", "%s",
-		session ? "by hash; read by the decoder for this CPU"
+		session ? raw->strides.n
+				? "by checksum and stride, without a hash; read by the decoder for this CPU"
+				: "by hash; read by the decoder for this CPU"
 			: "it spares PCIe bandwidth: ask for it where that is short");
 	vbn__mode_add(report, "vlan_strip", vbn__mode_switch(conf->vlan_strip),
 		on_off(conf->vlan_strip == VBN_ON), "by the device");

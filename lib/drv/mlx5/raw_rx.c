@@ -1,26 +1,13 @@
 /* raw_rx.c - packets that have arrived, and what their CQEs say of them */
 
 #include "drv/mlx5/mini.h"
-#include "drv/mlx5/raw.h"
+#include "drv/mlx5/raw_cqe.h"
 
 /* ---- what a CQE says ---- */
 
-/* Bytes of a CQE that mlx5dv.h has no names for: struct mlx5_cqe64 of the kernel's
- * include/linux/mlx5/device.h. */
-enum { CQE_HASH_AT = 12, CQE_HASH_TYPE_AT = 16, CQE_VLAN_STRIPPED = 1 };
 enum { L4_NONE, L4_TCP, L4_UDP, L4_TCP_EMPTY_ACK, L4_TCP_ACK };
 
-static force_inline uint32_t cqe_hash(const struct mlx5_cqe64 *cqe)
-{
-	__be32 hash;
-
-	memcpy(&hash, (const uint8_t *)cqe + CQE_HASH_AT, sizeof(hash));
-	return from_be32(hash);
-}
-
-/* By the bits of both headers' types and of what was found of their checksums: the first half of a
- * struct vbn_packet. */
-static uint64_t facts_of[128];
+uint64_t vbn__raw_facts[128];
 
 static uint64_t facts_word(uint16_t flags, uint16_t type)
 {
@@ -53,102 +40,27 @@ static uint64_t describe(uint32_t bits)
 	return facts_word((uint16_t)flags, (uint16_t)type);
 }
 
-/* Of a queue that does not look at checksums, only the types hold. */
-static force_inline uint64_t cqe_facts(const struct mlx5_cqe64 *cqe)
-{
-	static_assert(MLX5_CQE_L3_OK == 2 && MLX5_CQE_L4_OK == 4, "four bits up are 5 and 6");
-	uint64_t facts = facts_of[(cqe->l4_hdr_type_etc >> 2 & 31) | (cqe->hds_ip_ext & 6) << 4];
-
-	if (unlikely(cqe->l4_hdr_type_etc & CQE_VLAN_STRIPPED)) {
-		struct vbn_packet packet;
-
-		memcpy(&packet, &facts, sizeof(facts));
-		packet.flags |= VBN_PACKET_VLAN;
-		packet.vlan = from_be16(cqe->vlan_info);
-		memcpy(&facts, &packet, sizeof(facts));
-	}
-	return facts;
-}
-
-static force_inline uint64_t facts_flag(uint16_t flag)
-{
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	return flag;
-#else
-	return (uint64_t)flag << 48;
-#endif
-}
-
-/* A rule's mark, else the hash. */
-static force_inline void buf_describe(
-	struct vbn_buf *buf, uint64_t facts, uint32_t tag, uint32_t hash, bool hashed)
-{
-	facts |= tag ? facts_flag(VBN_PACKET_MARK) : hashed ? facts_flag(VBN_PACKET_HASH) : 0;
-	buf->mark = tag ? tag : hash;
-	buf->peer[0] = facts;
-}
-
 /* ---- take ---- */
 
-/* The device's clock in ns, read once a burst: by a call of libmlx5, where times are asked for. */
-static cold noinline void buf_times(
-	struct raw_queue *raw, struct vbn_buf **bufs, int n, uint32_t index)
+/* The clock is read once a burst: by a call of libmlx5, where times are asked for. */
+cold void vbn__raw_times(const struct raw_queue *raw, struct vbn_buf **bufs, int n)
 {
 	struct mlx5dv_clock_info clock;
 
 	if (mlx5dv_get_clock_info(raw->context, &clock))
 		return;
 	for (int i = 0; i < n; i++) {
-		const struct mlx5_cqe64 *cqe = cq_entry(&raw->recv_cq, index + (uint32_t)i);
 		struct vbn_packet *packet = vbn_buf_packet(bufs[i]);
 
-		packet->time = mlx5dv_ts_to_ns(&clock, from_be64(cqe->timestamp));
+		packet->time = mlx5dv_ts_to_ns(&clock, packet->time);
 		packet->flags |= VBN_PACKET_TIME;
 	}
 }
 
-/* What the entry before has said: most are of the same kind. */
-struct last_facts {
-	uint32_t kind; /* both bytes that cqe_facts() looks at; NO_KIND: none */
-	uint8_t hash_type;
-	uint64_t facts;
-};
-enum { NO_KIND = 1 << 16 };
-
-static force_inline uint64_t same_facts(const struct mlx5_cqe64 *cqe, struct last_facts *last)
-{
-	const uint8_t hash_type = ((const uint8_t *)cqe)[CQE_HASH_TYPE_AT];
-	uint16_t kind;
-
-	static_assert(offsetof(struct mlx5_cqe64, l4_hdr_type_etc) ==
-			offsetof(struct mlx5_cqe64, hds_ip_ext) + 1,
-		"both are read at once");
-	memcpy(&kind, &cqe->hds_ip_ext, sizeof(kind));
-	if (unlikely(kind != last->kind || hash_type != last->hash_type)) {
-		last->facts = cqe_facts(cqe) | (hash_type ? facts_flag(VBN_PACKET_HASH) : 0);
-		last->kind = cqe->l4_hdr_type_etc & CQE_VLAN_STRIPPED ? NO_KIND : kind;
-		last->hash_type = hash_type;
-	}
-	return last->facts;
-}
-
-/* What one entry says, into the buf that it is about. */
-static force_inline void buf_arrived(struct vbn_buf *buf, const struct mlx5_cqe64 *cqe,
-	uint64_t facts, uint32_t offset, uint64_t word)
-{
-	buf_set(buf, (uint8_t *)buf + offset, word);
-	buf->mark = cqe_hash(cqe);
-	if (unlikely(cqe->sop_drop_qpn) && cqe_qpn(cqe)) {
-		buf->mark = cqe_qpn(cqe);
-		facts = (facts & ~facts_flag(VBN_PACKET_HASH)) | facts_flag(VBN_PACKET_MARK);
-	}
-	buf->peer[0] = facts;
-}
-
 /* Entries one behind the other, up to the end of the ring of CQEs or of that of slots: within a pass
  * the owner bit is the same. */
-static force_inline uint32_t take_run(
-	struct raw_queue *raw, struct vbn_buf **bufs, uint32_t most, uint64_t *bytes)
+static force_inline uint32_t take_run(struct raw_queue *raw, struct vbn_buf **bufs, uint32_t most,
+	uint64_t *bytes, const bool timed)
 {
 	const struct rq *rq = &raw->rq;
 	const struct cq *cq = &raw->recv_cq;
@@ -173,7 +85,8 @@ static force_inline uint32_t take_run(
 		owner_before_body(); /* as cq_look() has it */
 		buf = *slots;
 		len = from_be32(cqe->byte_cnt);
-		buf_arrived(buf, cqe, same_facts(cqe, &last), offset, word | len);
+		buf_set(buf, (uint8_t *)buf + offset, word | len);
+		buf_say(buf, cqe, same_facts(cqe, &last), timed);
 		*bufs++ = buf;
 		sum += len;
 		cqe = (const void *)((const uint8_t *)cqe + stride);
@@ -185,12 +98,11 @@ static force_inline uint32_t take_run(
 static force_inline int take(struct raw_queue *raw, struct vbn_buf **bufs, int n, const bool timed)
 {
 	struct cq *cq = &raw->recv_cq;
-	const uint32_t first = cq->index;
 	uint64_t bytes = 0;
 	int got = 0;
 
 	while (got < n) {
-		const uint32_t run = take_run(raw, bufs + got, (uint32_t)(n - got), &bytes);
+		const uint32_t run = take_run(raw, bufs + got, (uint32_t)(n - got), &bytes, timed);
 
 		got += (int)run;
 		cq->index += run;
@@ -200,7 +112,7 @@ static force_inline int take(struct raw_queue *raw, struct vbn_buf **bufs, int n
 	}
 	if (got) {
 		if (timed)
-			buf_times(raw, bufs, got, first);
+			vbn__raw_times(raw, bufs, got);
 		count_add(&raw->queue.stats.rx_messages, (uint64_t)got);
 		count_add(&raw->queue.stats.rx_bytes, bytes);
 		cq_consume(cq, cq->index);
@@ -294,7 +206,7 @@ static force_inline int take_any(struct raw_queue *raw, struct vbn_buf **bufs, i
 
 fast_path int vbn__raw_take(struct raw_queue *raw, struct vbn_buf **bufs, int n)
 {
-	return take_any(raw, bufs, n);
+	return raw->strides.n ? vbn__raw_stride_take(raw, bufs, n) : take_any(raw, bufs, n);
 }
 
 /* ---- what a queue does ---- */
@@ -310,26 +222,38 @@ static force_inline void see_error(struct raw_queue *raw)
 		vbn__raw_failed(raw, cqe);
 }
 
-static force_inline int receive(struct raw_queue *raw, struct vbn_buf **bufs, int n)
+static force_inline int receive(
+	struct raw_queue *raw, struct vbn_buf **bufs, int n, const bool strided)
 {
-	const int got = take_any(raw, bufs, n);
+	const int got = strided ? vbn__raw_stride_take(raw, bufs, n) : take_any(raw, bufs, n);
 
 	if (got < n)
 		see_error(raw);
-	if (ring_is_short(&raw->rq))
+	if (!strided && ring_is_short(&raw->rq))
 		rq_refill(&raw->rq, &raw->queue.stats);
 	return got;
 }
 
-static fast_path int recv_packets(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+static force_inline int recv_any(
+	struct vbn_queue *queue, struct vbn_buf **bufs, int n, const bool strided)
 {
 	struct raw_queue *raw = raw_queue(queue);
-	const int got = receive(raw, bufs, n);
+	const int got = receive(raw, bufs, n, strided);
 	struct vbn_event none;
 
 	if (raw->sq.tail != raw->sq.head)
 		vbn__raw_reap(raw, &none, 0);
 	return got;
+}
+
+static fast_path int recv_packets(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	return recv_any(queue, bufs, n, false);
+}
+
+static fast_path int recv_strided(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
+{
+	return recv_any(queue, bufs, n, true);
 }
 
 static int recv_nothing(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
@@ -345,15 +269,15 @@ static int recv_nothing(struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 
 enum { EVENT_BURST = 64 };
 
-static force_inline int poll_queue(
-	struct vbn_queue *queue, struct vbn_event *events, int n, const bool receives)
+static force_inline int poll_queue(struct vbn_queue *queue, struct vbn_event *events, int n,
+	const bool receives, const bool strided)
 {
 	struct raw_queue *raw = raw_queue(queue);
 	struct vbn_buf *bufs[EVENT_BURST];
 	int got = 0;
 
 	if (receives && n > 0)
-		got = receive(raw, bufs, min(n, (int)EVENT_BURST));
+		got = receive(raw, bufs, min(n, (int)EVENT_BURST), strided);
 	for (int i = 0; i < got; i++)
 		events[i] = (struct vbn_event){
 			.queue = queue, .buf = bufs[i], .len = bufs[i]->len, .op = VBN_OP_RECV};
@@ -366,18 +290,23 @@ static force_inline int poll_queue(
 
 static fast_path int poll_both(struct vbn_queue *queue, struct vbn_event *events, int n)
 {
-	return poll_queue(queue, events, n, true);
+	return poll_queue(queue, events, n, true, false);
+}
+
+static fast_path int poll_strided(struct vbn_queue *queue, struct vbn_event *events, int n)
+{
+	return poll_queue(queue, events, n, true, true);
 }
 
 static fast_path int poll_sends(struct vbn_queue *queue, struct vbn_event *events, int n)
 {
-	return poll_queue(queue, events, n, false);
+	return poll_queue(queue, events, n, false, false);
 }
 
 void vbn__raw_rx_ops(struct raw_queue *raw)
 {
-	for (uint32_t i = 0; i < ARRAY_SIZE(facts_of); i++)
-		facts_of[i] = describe(i);
-	raw->ops.recv = raw->wq ? recv_packets : recv_nothing;
-	raw->ops.poll = raw->wq ? poll_both : poll_sends;
+	for (uint32_t i = 0; i < ARRAY_SIZE(vbn__raw_facts); i++)
+		vbn__raw_facts[i] = describe(i);
+	raw->ops.recv = !raw->wq ? recv_nothing : raw->strides.n ? recv_strided : recv_packets;
+	raw->ops.poll = !raw->wq ? poll_sends : raw->strides.n ? poll_strided : poll_both;
 }

@@ -57,7 +57,7 @@ static int cq_take_over(struct rdma_port *port, struct cq *cq, uint32_t *cqe_siz
 int vbn__cq_create(
 	struct rdma_port *port, struct cq *cq, uint32_t n, uint32_t *cqe_size, bool compressed)
 {
-	const uint8_t format = compressed ? vbn__mini_format(port, *cqe_size) : 0;
+	const uint8_t format = compressed ? vbn__mini_format(port, *cqe_size, cq->strided) : 0;
 	int ret;
 
 	if (compressed && !format)
@@ -68,7 +68,7 @@ int vbn__cq_create(
 			"port %s refused a completion queue of %u entries: %s; ask for smaller rings",
 			port->port.info.name, n, strerror(errno));
 	ret = cq_take_over(port, cq, cqe_size);
-	if (!ret && compressed && !vbn__mini_format(port, *cqe_size))
+	if (!ret && compressed && !vbn__mini_format(port, *cqe_size, cq->strided))
 		ret = -ENOTSUP; /* of a size that libmlx5 chose */
 	cq->compressed = compressed;
 	return ret;

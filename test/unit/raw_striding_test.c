@@ -1,0 +1,235 @@
+/* raw_striding_test.c - striding receive rings: packets across strides and at the ends of WQEs, bufs that
+ * are held, packets that are too long, and completions that cannot be */
+
+#include "raw_wire.h"
+
+enum { STRIDE = 1 << STRIDE_LOG2, MTU = 9000, JUMBO = MTU + 18 };
+
+static struct vbn_queue_conf striding_conf(void)
+{
+	struct vbn_queue_conf conf = conf_of();
+
+	conf.striding = VBN_ON;
+	conf.rx_depth = STRIDES;
+	return conf;
+}
+
+static struct strides *strides(void)
+{
+	return &raw_queue(wire.rx[0])->strides;
+}
+
+static void put_numbers(struct vbn_buf *buf, uint64_t number)
+{
+	put16(buf->data + 12, 0x88b5);
+	for (uint32_t i = 14; i < buf->len; i++)
+		buf->data[i] = pattern(number, i);
+}
+
+static struct vbn_buf *numbers(uint64_t number, uint32_t len)
+{
+	struct vbn_buf *buf = frame_of(wire.pool, &udp4, number, 60);
+
+	buf->len = len;
+	put_numbers(buf, number);
+	return buf;
+}
+
+static void check_numbers(const struct vbn_buf *buf, uint64_t number, uint32_t len)
+{
+	assert_int_equal(buf->len, len);
+	for (uint32_t i = 14; i < len; i++)
+		if (buf->data[i] != pattern(number, i))
+			unit_fail("frame %llu of %u bytes: byte %u is %u and should be %u",
+				(unsigned long long)number, len, i, buf->data[i],
+				pattern(number, i));
+}
+
+static void test_modes(void **state)
+{
+	struct vbn_queue_conf conf = striding_conf();
+
+	(void)state;
+	connect_wire(&conf, 1);
+	assert_string_equal(mode(wire.rx[0], "striding"), "on");
+	assert_string_equal(mode(wire.rx[0], "rx_ring"), "1024 strides");
+	disconnect();
+	conf.striding = VBN_OFF;
+	conf.rx_depth = DEPTH;
+	connect_wire(&conf, 1);
+	assert_string_equal(mode(wire.rx[0], "striding"), "off");
+	disconnect();
+	/* Of a queue that only sends it is of no account. */
+	conf.striding = VBN_ON;
+	create_sender(&conf);
+}
+
+/* Each length about each multiple of a stride, to 9,018 bytes; strides that stay empty are left out. */
+static void test_lengths(void **state)
+{
+	struct vbn_queue_conf conf;
+	uint32_t taken = 0, number = 0;
+
+	(void)state;
+	reopen_wire(MTU, JUMBO);
+	conf = striding_conf();
+	connect_wire(&conf, 1);
+	take_everything();
+	for (uint32_t k = 0; k <= JUMBO / STRIDE; k++)
+		for (int about = -1; about <= 1; about++, number++) {
+			const uint32_t len =
+				min(max(k * STRIDE, 61u) + (uint32_t)about, (uint32_t)JUMBO);
+			struct vbn_buf *buf;
+
+			send_frame(numbers(number, len));
+			buf = receive(0);
+			check_numbers(buf, number, len);
+			let_go(buf);
+			taken += (len + STRIDE - 1) / STRIDE;
+		}
+	settle();
+	assert_true((uint32_t)raw_queue(wire.rx[0])->rq.tail * strides()->n + strides()->used >
+		taken); /* there were fillers */
+}
+
+/* One that holds every buf makes packets wait, and then be dropped by the device, which counts. */
+static void test_held(void **state)
+{
+	struct vbn_queue_conf conf = striding_conf();
+	const uint64_t start = clock_ns();
+	struct vbn_buf *held[BUFS], *buf;
+	uint32_t n_held = BUFS - 32, sent = 0, got = 0;
+
+	(void)state;
+	assert_int_equal(vbn_port_register(wire.a, vbn_pool_zone(wire.other)), 0);
+	connect_wire(&conf, 1);
+	take_everything();
+	assert_int_equal(vbn_buf_alloc(wire.pool, held, (int)n_held), n_held);
+	for (; got < 32; got++) {
+		send_frame(formed(sent++, FOREIGN));
+		settle();
+		held[n_held++] = receive(0);
+	}
+	for (; !port_drops("out_of_buffer"); patience(start)) {
+		for (int i = 0; i < 32; i++)
+			send_frame(formed(sent++, FOREIGN));
+		settle();
+		assert_null(look(0));
+	}
+	assert_true(stats_of(wire.rx[0]).rx_no_buf > 0);
+	vbn_buf_free(held, (int)n_held);
+	while (got + port_drops("out_of_buffer") < sent) {
+		if ((buf = look(0))) {
+			check_formed(buf, got++, FOREIGN);
+			let_go(buf);
+		}
+		patience(start);
+	}
+	assert_true(got > 32);
+	assert_int_equal(got + port_drops("out_of_buffer"), sent);
+	stream(in_runs, 200);
+}
+
+static uint64_t drops(const char *name)
+{
+	struct vbn_drop list[16];
+	const int n = vbn_queue_drops(wire.rx[0], list, 16);
+
+	for (int i = 0; i < n; i++)
+		if (!strcmp(list[i].name, name))
+			return list[i].count;
+	unit_fail("queue drops have no %s", name);
+	return 0;
+}
+
+/* Where the other end's frames may be longer than ours: they are dropped by name, and the queue goes on. */
+static void test_too_long(void **state)
+{
+	uint64_t start = clock_ns();
+	struct vbn_queue_conf conf;
+	struct vbn_buf *buf;
+
+	(void)state;
+	reopen_wire(MTU, JUMBO);
+	conf = striding_conf();
+	vbn_port_close(wire.b);
+	assert_int_equal(
+		vbn_port_open("mlx5:mlx5_1", &(struct vbn_port_conf){.frame_mtu = 1500}, &wire.b),
+		0);
+	for (int compressed = 0; compressed < 2; compressed++) {
+		conf.cqe_compression = compressed ? VBN_ON : VBN_AUTO;
+		if (compressed && !compresses(&conf))
+			continue;
+		connect_wire(&conf, 1);
+		take_everything();
+		for (uint32_t i = 0; i < 60; i++)
+			send_frame(numbers(i, i % 3 ? 1000 + i : 1519 + i));
+		for (uint32_t i = 0; i < 60; i++) {
+			if (!(i % 3))
+				continue;
+			buf = receive(0);
+			check_numbers(buf, i, 1000 + i);
+			let_go(buf);
+		}
+		for (; drops("rx_too_long") < 20; patience(start))
+			assert_null(look(0));
+		assert_int_equal(drops("rx_too_long"), 20);
+		assert_int_equal(stats_of(wire.rx[0]).rx_messages, 40);
+		settle();
+		disconnect();
+	}
+}
+
+/* The CQE that is next, once it is there. */
+static struct mlx5_cqe64 *next_cqe(void)
+{
+	const struct cq *cq = &raw_queue(wire.rx[0])->recv_cq;
+	const uint64_t start = clock_ns();
+	const struct mlx5_cqe64 *cqe;
+
+	while (cqe_absent(cq_look(cq, cq->index, &cqe)))
+		patience(start);
+	return (struct mlx5_cqe64 *)(uintptr_t)cqe;
+}
+
+/* What says of a packet what cannot be ends the queue; nothing is read that is not the ring's. */
+static void test_nonsense(void **state)
+{
+	const struct {
+		uint32_t count;
+		uint16_t stride;
+	} cases[] = {{1u << 16 | 100, 1}, {0, 0}, {100, 0}, {1u << 16 | 300, 0},
+		{0x7fffu << 16 | 100, 0}, {0xffffu << 16, 0}, {1u << 31, 0},
+		{2u << 16 | 100, 0xffff}};
+	struct vbn_queue_conf conf = striding_conf();
+
+	(void)state;
+	connect_wire(&conf, 1);
+	take_everything();
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct mlx5_cqe64 *cqe;
+
+		send_frame(formed(i, PLAIN));
+		cqe = next_cqe();
+		cqe->byte_cnt = (be_force uint32_t)be32(cases[i].count);
+		cqe->wqe_counter = (be_force uint16_t)be16(cases[i].stride);
+		expect_failed(wire.rx[0], VBN_DEVICE_ERROR, "in strides");
+		reset(wire.rx[0]);
+		assert_int_equal(vbn_queue_connect(wire.rx[0], NULL), 0);
+		settle();
+		stream(all_plain, 100);
+	}
+}
+
+int striding_tests(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(test_modes),
+		test(test_lengths),
+		test(test_held),
+		test(test_too_long),
+		test(test_nonsense),
+	};
+
+	return cmocka_run_group_tests_name("striding", tests, NULL, NULL);
+}
