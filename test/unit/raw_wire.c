@@ -262,6 +262,27 @@ void check_frame(const struct vbn_buf *buf, const struct flow *flow, uint64_t nu
 				(unsigned long long)number, i, buf->data[i], expected[i]);
 }
 
+struct vbn_buf *numbers(uint64_t number, uint32_t len)
+{
+	struct vbn_buf *buf = frame_of(wire.pool, &udp4, number, 60);
+
+	put16(buf->data + 12, 0x88b5);
+	for (uint32_t i = 14; i < len; i++)
+		buf->data[i] = pattern(number, i);
+	buf->len = len;
+	return buf;
+}
+
+void check_numbers(const struct vbn_buf *buf, uint64_t number, uint32_t len)
+{
+	assert_int_equal(buf->len, len);
+	for (uint32_t i = 14; i < len; i++)
+		if (buf->data[i] != pattern(number, i))
+			unit_fail("frame %llu of %u bytes: byte %u is %u and should be %u",
+				(unsigned long long)number, len, i, buf->data[i],
+				pattern(number, i));
+}
+
 /* ---- waits ---- */
 
 void patience(uint64_t since)
@@ -449,7 +470,7 @@ enum form in_runs(uint64_t number)
 	return (enum form)(number / 3 % N_FORMS);
 }
 
-static int burst_of(uint64_t sent)
+int burst_of(uint64_t sent)
 {
 	return 1 + (int)(sent * 7 % 64);
 }

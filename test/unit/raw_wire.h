@@ -16,6 +16,7 @@
 #include <verbena/rx_group.h>
 
 enum { BUFS = 2048, DEPTH = 64, STRIDES = 1024, DATA = 2048, HEADROOM = 64, MOST_RX = 3 };
+enum { MTU = 9000, JUMBO = MTU + 18 };
 
 struct wire {
 	struct vbn_worker *worker;
@@ -91,6 +92,10 @@ uint32_t length_of(uint64_t number);
 struct vbn_buf *formed(uint64_t number, enum form form);
 void check_formed(struct vbn_buf *buf, uint64_t number, enum form form);
 
+/* Neither IPv4 nor IPv6: all behind the type is of the number. */
+struct vbn_buf *numbers(uint64_t number, uint32_t len);
+void check_numbers(const struct vbn_buf *buf, uint64_t number, uint32_t len);
+
 /* ---- sent and received, by whoever has 30 s of patience ---- */
 
 void patience(uint64_t since);
@@ -105,6 +110,7 @@ void settle(void);
 uint32_t queue_of(const struct flow *flow);
 
 /* n frames in bursts of 1 to 64, each looked at; no more under way than there are receives. */
+int burst_of(uint64_t sent);
 void stream(enum form (*form_of)(uint64_t), uint64_t n);
 
 enum form all_plain(uint64_t number);

@@ -81,20 +81,6 @@ static force_inline void advance(struct raw_queue *raw, uint32_t n_segments, uin
 
 /* ---- plain packets: one segment of the queue's pool ---- */
 
-/* Whether it is plain, and its flags those that are wanted. */
-static force_inline bool is_plain(const struct raw_sq *sq, struct vbn_buf *buf, uint32_t word,
-	uint32_t flags, uint32_t shortest)
-{
-	return (word & ~BUF_MARKS) == sq->plain_word && send_flags(buf) == flags &&
-		buf->len - shortest <= sq->longest - shortest;
-}
-
-static force_inline uintptr_t slot_of_plain(
-	const struct raw_sq *sq, struct vbn_buf *buf, uint32_t word)
-{
-	return (uintptr_t)buf | (word != sq->plain_word ? SLOT_EVENT : 0);
-}
-
 /* Stages plain packets that want the same of the device, as one WQE that ends before the ring does,
  * and before that of slots does. */
 static force_inline uint32_t stage_multi(struct raw_queue *raw, struct vbn_buf **bufs, uint32_t n)
@@ -144,35 +130,57 @@ static force_inline uint32_t stage_multi(struct raw_queue *raw, struct vbn_buf *
 	return i;
 }
 
-/* Stages plain packets as a WQE each, of one WQEBB; with `l2` their first bytes are in it. */
+/* Stages plain packets that want the same of the device as a WQE each, of one WQEBB, up to the ring's end,
+ * that of slots, and the next WQE that asks for a CQE; with `l2` a packet's first bytes are in its WQE. */
 static force_inline uint32_t stage_single(
 	struct raw_queue *raw, struct vbn_buf **bufs, uint32_t n, const bool l2)
 {
 	struct raw_sq *sq = &raw->sq;
-	const uint32_t most = min(n, wqebb_room(sq)), segments = l2 ? 4 : 3;
+	const uint32_t segments = l2 ? 4 : 3, skip = l2 ? L2_INLINE : 0;
+	const uint32_t shortest = l2 ? L2_INLINE + 1 : LEAST_FRAME;
+	const uint32_t at = sq->head & sq->mask, slot = sq->staged & sq->packet_mask;
+	const uint32_t flags = send_flags(bufs[0]), plain_word = sq->plain_word;
+	const uint32_t span = sq->longest - shortest;
+	const __be32 lkey = sq->lkey, qpn_ds = be32(sq->qpn_shifted | segments);
+	uint32_t opcode = idx_opcode(sq->head, MLX5_OPCODE_SEND);
+	uint8_t *wqe = raw_wqebb(sq, sq->head);
+	uintptr_t *slots = sq->slots + slot;
+	struct vbn_buf **const first = bufs, **end;
+	uint32_t most = min(n, wqebb_room(sq)), i;
 	uint64_t bytes = 0;
-	uint32_t i;
 
-	for (i = 0; i < most; i++) {
-		struct vbn_buf *buf = bufs[i];
-		const uint32_t word = buf_word(buf), flags = send_flags(buf);
-		uint8_t *wqe = raw_wqebb(sq, sq->head);
+	if (unlikely(flags & sq->slow_flags))
+		return 0;
+	most = min(most, sq->mask + 1 - at);
+	most = min(most, sq->packet_mask + 1 - slot);
+	most = min(most, sq->cq_mod - sq->since_signal);
+	for (end = bufs + most; bufs != end; bufs++, wqe += MLX5_SEND_WQE_BB) {
+		struct vbn_buf *buf = *bufs;
+		const uint32_t other = buf_word(buf) ^ plain_word, len = buf->len;
+		uintptr_t entry = (uintptr_t)buf;
 
-		if (unlikely(flags & sq->slow_flags ||
-			    !is_plain(sq, buf, word, flags, l2 ? L2_INLINE + 1 : LEAST_FRAME)))
+		if (unlikely(other)) {
+			if (other & ~BUF_MARKS)
+				break;
+			entry |= SLOT_EVENT;
+		}
+		if (unlikely(send_flags(buf) != flags || len - shortest > span))
 			break;
-		ctrl_write(wqe, be32(idx_opcode(sq->head, MLX5_OPCODE_SEND)),
-			be32(sq->qpn_shifted | segments), 0);
+		ctrl_write(wqe, be32(opcode), qpn_ds, 0);
 		eth_write(wqe + 16, flags, l2 ? L2_INLINE : 0);
 		if (l2)
 			memcpy(wqe + 30, buf->data, L2_INLINE);
-		data_write(wqe + (l2 ? 48 : 32), buf->len - (l2 ? L2_INLINE : 0), sq->lkey,
-			buf->data + (l2 ? L2_INLINE : 0));
-		sq->slots[sq->staged & sq->packet_mask] = slot_of_plain(sq, buf, word);
+		data_write(wqe + (l2 ? 48 : 32), len - skip, lkey, buf->data + skip);
+		*slots++ = entry;
 		vbn__buf_debug_sent(buf);
-		bytes += buf->len;
-		advance(raw, segments, 1);
+		bytes += len;
+		opcode += 1u << 8; /* of the next WQE: the ring ends before its index wraps */
 	}
+	i = (uint32_t)(bufs - first);
+	if (unlikely(!i))
+		return 0;
+	sq->head = (uint16_t)(sq->head + i - 1);
+	advance(raw, segments, i);
 	count_add(&raw->queue.stats.tx_messages, i);
 	count_add(&raw->queue.stats.tx_bytes, bytes);
 	return i;
