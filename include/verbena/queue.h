@@ -217,7 +217,8 @@ int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer);
  * it is unconnected. A queue whose CQ had failed comes back with another CQ and QPN, the others on
  * that CQ when they are reset, too. -EIO: that cannot be had (by plain verbs, or because the CQ is
  * its srq's, which must be made anew), so that it can only be destroyed; -EPERM: not the worker's
- * thread. */
+ * thread. A TAP device that is gone is made anew; where an interface is gone, -ENODEV until it is back. A capture
+ * file is read from its beginning, and written on. */
 int vbn_queue_reset(struct vbn_queue *queue);
 
 /* Ends the QP; bufs it holds are freed. Events not yet polled are lost. The end of a worker destroys

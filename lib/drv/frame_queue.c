@@ -123,6 +123,28 @@ cold void vbn__frame_fail(struct frame_queue *fq, const char *why)
 		queue->port->info.name, queue->number, why);
 }
 
+/* ---- reset ---- */
+
+bool vbn__frame_quiet(const struct vbn_queue *queue)
+{
+	const struct frame_queue *fq = frame_queue(queue);
+
+	return fq->reported && fq->back_tail == fq->back_head;
+}
+
+void vbn__frame_renew(struct frame_queue *fq)
+{
+	fq->n_out = fq->back_head = fq->back_tail = 0;
+	fq->reported = false;
+	__atomic_store_n(&fq->queue.news, 0, __ATOMIC_RELAXED);
+}
+
+int vbn__frame_nothing_to_end(struct vbn_queue *queue)
+{
+	(void)queue;
+	return 0;
+}
+
 /* ---- ports ---- */
 
 int vbn__frame_no_gids(const char *name, int number, char (*gids)[80], int n)

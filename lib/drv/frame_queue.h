@@ -68,6 +68,17 @@ uint32_t vbn__frame_outstanding(const struct vbn_queue *queue);
  * the cause and what to do. */
 void vbn__frame_fail(struct frame_queue *fq, const char *why);
 
+/* ---- reset ---- */
+
+#define FRAME_RESET "it was reset"
+
+/* Whether a failed one has reported all it had. */
+bool vbn__frame_quiet(const struct vbn_queue *queue);
+/* As it was made, once it is quiet or was never connected; on the control thread. */
+void vbn__frame_renew(struct frame_queue *fq);
+/* Of a driver that has nothing to do on the control thread where a queue is to fail. */
+int vbn__frame_nothing_to_end(struct vbn_queue *queue);
+
 /* ---- a driver's table: what is the same for all ---- */
 
 int vbn__frame_no_gids(const char *name, int number, char (*gids)[80], int n);
@@ -87,6 +98,6 @@ uint32_t vbn__frame_number(const struct vbn_port *port);
 	.by_name = true, .whole_name = true, .owns_interface = true,                              \
 	.group_size = sizeof(struct vbn_rx_group), .gids = vbn__frame_no_gids,                    \
 	.zone_register = vbn__frame_zone_register, .zone_unregister = vbn__frame_zone_unregister, \
-	.list = vbn__frame_nothing_to_list
+	.list = vbn__frame_nothing_to_list, .queue_quiet = vbn__frame_quiet
 
 #endif

@@ -132,3 +132,33 @@ int vbn__netdev_counts(const char *name, struct netdev_counts *counts)
 	fclose(file);
 	return ret;
 }
+
+static void subtract(
+	struct netdev_counts *from, const struct netdev_counts *a, const struct netdev_counts *b)
+{
+	*from = (struct netdev_counts){
+		.rx_packets = a->rx_packets - b->rx_packets,
+		.rx_errors = a->rx_errors - b->rx_errors,
+		.rx_dropped = a->rx_dropped - b->rx_dropped,
+		.tx_packets = a->tx_packets - b->tx_packets,
+		.tx_errors = a->tx_errors - b->tx_errors,
+		.tx_dropped = a->tx_dropped - b->tx_dropped,
+	};
+}
+
+void vbn__netdev_since_now(struct netdev_since *since, const char *name)
+{
+	struct netdev_counts now;
+
+	vbn__netdev_counts(name, &now);
+	subtract(&since->before, &now, &since->last);
+}
+
+void vbn__netdev_since(struct netdev_since *since, const char *name, struct netdev_counts *counts)
+{
+	struct netdev_counts now;
+
+	if (!vbn__netdev_counts(name, &now))
+		subtract(&since->last, &now, &since->before);
+	*counts = since->last;
+}

@@ -29,4 +29,14 @@ struct netdev_counts {
 
 int vbn__netdev_counts(const char *name, struct netdev_counts *counts);
 
+/* Counts since a port was opened, which go on where its interface has gone and come back. */
+struct netdev_since {
+	struct netdev_counts before, last;
+};
+
+/* The interface is there, for the first time or anew. */
+void vbn__netdev_since_now(struct netdev_since *since, const char *name);
+/* Where it is gone they are what they were. */
+void vbn__netdev_since(struct netdev_since *since, const char *name, struct netdev_counts *counts);
+
 #endif

@@ -4,6 +4,8 @@
 
 #include "unit.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <verbena.h>
 
 enum { COUNT = 1000, DEPTH = 64, DATA = 2000 };
@@ -59,20 +61,26 @@ static uint64_t time_of(uint32_t i)
 	return 1700000000123456789ull + i * 1000000007ull;
 }
 
+static struct vbn_buf *make(uint32_t i)
+{
+	struct vbn_buf *buf;
+
+	assert_int_equal(vbn_buf_alloc(pool, &buf, 1), 1);
+	buf->len = size_of(i);
+	memset(buf->data, (int)i, buf->len);
+	*vbn_buf_packet(buf) = (struct vbn_packet){.flags = VBN_PACKET_TIME, .time = time_of(i)};
+	return buf;
+}
+
 static void write_file(const char *file)
 {
 	struct end end = open_end(name_of("pcap:>%s%s", file, ""));
 	uint32_t sent = 0;
 
 	while (sent < COUNT) {
-		struct vbn_buf *buf;
+		struct vbn_buf *buf = make(sent);
 		int ret;
 
-		assert_int_equal(vbn_buf_alloc(pool, &buf, 1), 1);
-		buf->len = size_of(sent);
-		memset(buf->data, (int)sent, buf->len);
-		*vbn_buf_packet(buf) =
-			(struct vbn_packet){.flags = VBN_PACKET_TIME, .time = time_of(sent)};
 		ret = vbn_send(end.queue, &buf, 1);
 		if (!ret) { /* full */
 			vbn_buf_free(&buf, 1);
@@ -294,6 +302,114 @@ static void test_full_disk(void **arg)
 	close_end(&end);
 }
 
+/* ---- reset ---- */
+
+static void take_failure(void)
+{
+	struct vbn_event event;
+
+	assert_int_equal(vbn_poll(worker, &event, 1), 1);
+	assert_int_equal(event.op, VBN_OP_FAILED);
+}
+
+static void reset(struct end *end)
+{
+	assert_int_equal(vbn_queue_reset(end->queue), 0);
+	assert_int_equal(vbn_queue_connect(end->queue, NULL), 0);
+}
+
+/* It is read from the beginning, whether it has ended well or not. */
+static void test_read_again(void **arg)
+{
+	struct vbn_port_info info;
+	struct vbn_buf *bufs[32];
+	struct end end;
+
+	(void)arg;
+	write_file(first);
+	end = open_end(name_of("pcap:%s%s", first, ""));
+	for (int round = 0; round < 3; round++) {
+		vbn_port_info(end.port, &info);
+		assert_true(info.up);
+		assert_int_equal(read_file(&end, false), COUNT);
+		vbn_port_info(end.port, &info);
+		assert_false(info.up);
+		assert_int_equal(vbn_queue_reset(end.queue), -EAGAIN);
+		take_failure();
+		reset(&end);
+	}
+	close_end(&end);
+	write_by_hand(1, true);
+	end = open_end(name_of("pcap:%s%s", third, ""));
+	for (int round = 0; round < 3; round++) {
+		assert_int_equal(vbn_recv(end.queue, bufs, 32), 2);
+		vbn_buf_free(bufs, 2);
+		assert_int_equal(vbn_recv(end.queue, bufs, 32), -EPIPE);
+		assert_int_equal(vbn_queue_reset(end.queue), -EAGAIN);
+		take_failure();
+		reset(&end);
+	}
+	close_end(&end);
+}
+
+/* Writes number `i`; true: it failed, and has come back. */
+static bool write_one(struct end *end, uint32_t i)
+{
+	struct vbn_buf *buf = make(i);
+	struct vbn_event event;
+	bool failed = false;
+
+	buf->flags |= VBN_BUF_KEEP;
+	assert_int_equal(vbn_send(end->queue, &buf, 1), 1);
+	vbn_flush(end->queue);
+	if (*vbn_queue_error(end->queue)) {
+		assert_has(vbn_queue_error(end->queue), "cannot be written: File too large");
+		assert_int_equal(vbn_queue_reset(end->queue), -EAGAIN);
+		take_failure();
+		failed = true;
+	}
+	assert_int_equal(vbn_poll(worker, &event, 1), 1);
+	assert_int_equal(event.op, VBN_OP_SEND);
+	assert_int_equal(event.status, failed ? VBN_FLUSHED : VBN_OK);
+	vbn_buf_free(&event.buf, 1);
+	return failed;
+}
+
+/* Given a file that may not grow, when there is room again, then it goes on with no record lost, nor cut. */
+static void test_write_on(void **arg)
+{
+	struct rlimit limit, small;
+	const char *files[] = {first, second};
+	struct end end;
+
+	(void)arg;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	for (int i = 0; i < 2; i++) {
+		uint32_t failures = 0;
+
+		end = open_end(name_of("pcap:>%s%s", files[i], ""));
+		small = (struct rlimit){.rlim_cur = 99999, .rlim_max = limit.rlim_max};
+		for (uint32_t sent = 0; sent < COUNT; sent++) {
+			setrlimit(RLIMIT_FSIZE, &small);
+			if (!write_one(&end, sent))
+				continue;
+			failures++;
+			sent--;
+			small.rlim_cur += 99999;
+			if (failures == 3)
+				small = limit;
+			reset(&end);
+		}
+		setrlimit(RLIMIT_FSIZE, &limit);
+		assert_int_equal(failures, 3);
+		close_end(&end);
+		end = open_end(name_of("pcap:%s%s", files[i], ""));
+		assert_int_equal(read_file(&end, false), COUNT);
+		close_end(&end);
+	}
+}
+
 static int set_up(void **arg)
 {
 	(void)arg;
@@ -328,6 +444,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_damaged),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_read_again),
+		cmocka_unit_test(test_write_on),
 	};
 	int ret;
 

@@ -88,23 +88,29 @@ static int set_channels(const char *name, uint32_t n)
 	return ret;
 }
 
-static int make_veth(uint32_t mtu)
+/* In Linux's namespace. */
+static int make_pair(uint32_t mtu)
 {
 	char command[256];
 
-	own_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (own_ns < 0 || unshare(CLONE_NEWNET))
-		return -1;
-	linux_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	snprintf(command, sizeof(command),
-		"ip link add near netns /proc/%d/fd/%d mtu %u numrxqueues 2 numtxqueues 2 type veth peer name far mtu %u numrxqueues 2 numtxqueues 2",
-		getpid(), own_ns, mtu, mtu);
+		"ip link add near netns /proc/%d/fd/%d mtu %u numrxqueues %d numtxqueues %d type veth peer name far mtu %u numrxqueues %d numtxqueues %d",
+		getpid(), own_ns, mtu, MOST_QUEUES, MOST_QUEUES, mtu, MOST_QUEUES, MOST_QUEUES);
 	if (run(command) || run("ip address add 10.9.0.1/24 dev far") ||
 		run("ip link set far up") || no_offload("far"))
 		return -1;
 	if (go_to(own_ns))
 		return -1;
 	return run("ip link set near up");
+}
+
+static int make_veth(uint32_t mtu)
+{
+	own_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (own_ns < 0 || unshare(CLONE_NEWNET))
+		return -1;
+	linux_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	return make_pair(mtu);
 }
 
 static bool may_tap(void)
@@ -272,6 +278,48 @@ void station_open(struct station *station, uint32_t n_queues, const struct vbn_q
 		assert_int_equal(vbn_queue_connect(station->queues[i], NULL), 0);
 	}
 	assert_true(vbn_rx_group_is_built(station->group));
+}
+
+void station_network_again(uint32_t n_queues)
+{
+	if (station_is_tap()) {
+		assert_int_equal(run("ip address add 10.9.0.1/24 dev near"), 0);
+		return;
+	}
+	assert_int_equal(go_to(linux_ns), 0);
+	assert_int_equal(make_pair(mtu_asked), 0);
+	give_queues(n_queues);
+}
+
+/* Events of what it had are taken. */
+static int reset_one(struct station *station, uint32_t index)
+{
+	const double deadline = station_seconds() + 20;
+	struct vbn_event event;
+	int ret;
+
+	while ((ret = vbn_queue_reset(station->queues[index])) == -EAGAIN) {
+		if (station_seconds() > deadline)
+			unit_fail("queue %u does not come to its end", index);
+		vbn_worker_poll(station->worker);
+		while (vbn_poll(station->worker, &event, 1) == 1)
+			if (event.buf)
+				vbn_buf_free(&event.buf, 1);
+	}
+	return ret;
+}
+
+int station_reset(struct station *station)
+{
+	for (uint32_t i = 0; i < station->n_queues; i++) {
+		const int ret = reset_one(station, i);
+
+		if (ret)
+			return ret;
+		assert_int_equal(vbn_queue_connect(station->queues[i], NULL), 0);
+	}
+	assert_true(vbn_rx_group_is_built(station->group));
+	return 0;
 }
 
 void station_close(struct station *station)

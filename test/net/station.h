@@ -18,7 +18,7 @@ enum {
 	UDP = 8,
 	UDP_HEADERS = ETH + IP + UDP,
 	STATION_DEPTH = 256,
-	MOST_QUEUES = 2,
+	MOST_QUEUES = 4,
 };
 
 #define STATION_ADDRESS 0x0a090002 /* 10.9.0.2; Linux is .1 */
@@ -46,6 +46,10 @@ bool station_is_generic(void);
 void station_channels(uint32_t n);
 void station_open(struct station *station, uint32_t n_queues, const struct vbn_queue_conf *conf);
 void station_close(struct station *station);
+/* Resets all queues, healthy or not, and connects them again. What the first reset that is refused answers. */
+int station_reset(struct station *station);
+/* Linux's end after the interface was deleted: for tap, once the port has made it anew. */
+void station_network_again(uint32_t n_queues);
 /* One iteration: what has come is answered. How many came. */
 int station_poll(struct station *station);
 /* Until it is so, for 20 s. */

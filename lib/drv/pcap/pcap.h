@@ -17,8 +17,6 @@
 
 #include "drv/frame_queue.h"
 
-#include <stdio.h>
-
 enum { PCAP_GATHER = 16 };
 
 /* ---- a file that is read ---- */
@@ -41,16 +39,18 @@ int vbn__pcap_reader_next(struct pcap_reader *reader, struct pcap_packet *packet
 /* ---- a file that is written ---- */
 
 struct pcap_writer {
-	FILE *file;
+	int fd;
 	bool ng;
-	char room[256 << 10];
+	size_t at, n; /* of `room`, what is not in the file yet */
+	uint8_t room[256 << 10];
 };
 
 /* 0, or -errno with a sentence. */
 int vbn__pcap_writer_open(const char *file, struct pcap_writer **writer);
 /* NULL is allowed; what is buffered is written. 0 or -errno. */
 int vbn__pcap_writer_close(struct pcap_writer *writer);
-/* A buf or chain. 0, or -errno of the file. */
+/* A buf or chain. 0, or -errno of the file: then it is not there, all before it is or will be, and what comes
+ * next is tried anew. */
 int vbn__pcap_writer_put(struct pcap_writer *writer, const struct vbn_buf *buf, uint64_t time);
 
 /* ---- ports and queues ---- */
@@ -88,6 +88,8 @@ extern const struct driver vbn__driver_pcap;
 int vbn__pcap_queue_create(struct vbn_port *port, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
 int vbn__pcap_queue_connect(struct vbn_queue *queue, const struct address *peer);
+void vbn__pcap_queue_news(struct vbn_queue *queue, uint32_t news);
+int vbn__pcap_queue_reset(struct vbn_queue *queue);
 void vbn__pcap_queue_free(struct vbn_queue *queue);
 void vbn__pcap_queue_modes(const struct vbn_queue *queue, struct mode_report *report);
 void vbn__pcap_queue_drops(const struct vbn_queue *queue, struct drop_list *list);

@@ -2,6 +2,7 @@
 
 #include "drv/pcap/pcap.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -53,17 +54,23 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static cold void cannot_write(struct pcap_queue *pq, int error)
+static cold void give_up(struct pcap_queue *pq, const char *why)
 {
-	char why[160];
-
 	while (pq->tail != pq->head) {
 		count_add(&pq->fq.queue.stats.tx_flushed, 1);
 		frame_done(&pq->fq, pq->staged[pq->tail++ & pq->mask]);
 	}
-	snprintf(why, sizeof(why), "its file cannot be written: %s; make room, or take another",
-		strerror(-error));
 	vbn__frame_fail(&pq->fq, why);
+}
+
+static cold void cannot_write(struct pcap_queue *pq, int error)
+{
+	char why[160];
+
+	snprintf(why, sizeof(why),
+		"its file cannot be written: %s; make room and vbn_queue_reset() it, or take another",
+		strerror(-error));
+	give_up(pq, why);
 }
 
 /* What was received with its time keeps it. */
@@ -100,11 +107,7 @@ static cold void end_of_file(struct pcap_queue *pq, int ret, const char *damage)
 	count_add(&pq->fq.queue.stats.rx_malformed, 1);
 	snprintf(why, sizeof(why), "the file it reads is damaged: %.120s; what came before is good",
 		damage);
-	while (pq->tail != pq->head) {
-		count_add(&pq->fq.queue.stats.tx_flushed, 1);
-		frame_done(&pq->fq, pq->staged[pq->tail++ & pq->mask]);
-	}
-	vbn__frame_fail(&pq->fq, why);
+	give_up(pq, why);
 }
 
 /* The packet in a buf; NULL: it is dropped, and counted. */
@@ -247,6 +250,31 @@ int vbn__pcap_queue_connect(struct vbn_queue *queue, const struct address *peer)
 	ops->poll = receives ? poll_both : poll_sends;
 	ops->outstanding = vbn__frame_outstanding;
 	queue->connected_ops = ops;
+	return 0;
+}
+
+cold void vbn__pcap_queue_news(struct vbn_queue *queue, uint32_t news)
+{
+	(void)news;
+	if (queue->connected && !queue->failed)
+		give_up(pcap_queue(queue), FRAME_RESET);
+}
+
+/* It reads from the file's beginning, and writes on where it was. */
+int vbn__pcap_queue_reset(struct vbn_queue *queue)
+{
+	struct pcap_queue *pq = pcap_queue(queue);
+	struct pcap_port *port = pq->port;
+	struct pcap_reader *reader = NULL;
+	int ret = port->reader ? vbn__pcap_reader_open(port->from, &reader) : 0;
+
+	if (ret)
+		return ret;
+	vbn__pcap_reader_close(port->reader);
+	port->reader = reader;
+	pq->ended = false;
+	store_once(&port->port.info.up, true);
+	vbn__frame_renew(&pq->fq);
 	return 0;
 }
 

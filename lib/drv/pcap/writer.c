@@ -2,7 +2,9 @@
 
 #include "drv/pcap/pcap.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum {
 	LINK_ETHERNET = 1,
@@ -50,39 +52,65 @@ struct packet_header {
 	uint32_t seconds, nanoseconds, caught, len;
 };
 
-static bool put(struct pcap_writer *writer, const void *data, size_t n)
+/* ---- bytes ---- */
+
+static int write_out(struct pcap_writer *writer)
 {
-	return !n || fwrite_unlocked(data, n, 1, writer->file) == 1;
+	while (writer->at < writer->n) {
+		const ssize_t done =
+			write(writer->fd, writer->room + writer->at, writer->n - writer->at);
+
+		if (done >= 0)
+			writer->at += (size_t)done;
+		else if (errno != EINTR)
+			return -errno;
+	}
+	writer->at = writer->n = 0;
+	return 0;
 }
 
-static bool put_start(struct pcap_writer *writer)
+/* Room for a whole record, so that none is ever in the file in part for good. */
+static int make_room(struct pcap_writer *writer, size_t n)
 {
-	if (!writer->ng)
-		return put(writer, &file_header, sizeof(file_header));
-	return put(writer, &section, sizeof(section)) && put(writer, &interface, sizeof(interface));
+	if (n > sizeof(writer->room))
+		return -EMSGSIZE;
+	return n > sizeof(writer->room) - writer->n ? write_out(writer) : 0;
+}
+
+static void put(struct pcap_writer *writer, const void *data, size_t n)
+{
+	memcpy(writer->room + writer->n, data, n);
+	writer->n += n;
+}
+
+/* ---- open and close ---- */
+
+static void put_start(struct pcap_writer *writer)
+{
+	if (!writer->ng) {
+		put(writer, &file_header, sizeof(file_header));
+		return;
+	}
+	put(writer, &section, sizeof(section));
+	put(writer, &interface, sizeof(interface));
 }
 
 int vbn__pcap_writer_open(const char *file, struct pcap_writer **result)
 {
 	struct pcap_writer *writer = calloc(1, sizeof(*writer));
 	const size_t len = strlen(file);
-	int ret = 0;
+	int ret;
 
 	if (!writer)
 		return -ENOMEM;
 	writer->ng = len > 7 && !strcmp(file + len - 7, ".pcapng");
-	writer->file = fopen(file, "we");
-	if (!writer->file)
-		ret = -errno;
-	else if (setvbuf(writer->file, writer->room, _IOFBF, sizeof(writer->room)) ||
-		!put_start(writer))
-		ret = -EIO;
-	if (!ret) {
+	writer->fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (writer->fd >= 0) {
+		put_start(writer);
 		*result = writer;
 		return 0;
 	}
-	if (writer->file)
-		fclose(writer->file);
+	ret = -errno;
 	free(writer);
 	return fail(-ret, "port pcap:>%s cannot be opened: the file cannot be written: %s", file,
 		strerror(-ret));
@@ -94,22 +122,25 @@ int vbn__pcap_writer_close(struct pcap_writer *writer)
 
 	if (!writer)
 		return 0;
-	ret = fclose(writer->file) ? -errno : 0;
+	ret = write_out(writer);
+	if (close(writer->fd) && !ret)
+		ret = -errno;
 	free(writer);
 	return ret;
 }
 
-static bool put_chain(struct pcap_writer *writer, const struct vbn_buf *buf)
+/* ---- packets ---- */
+
+static void put_chain(struct pcap_writer *writer, const struct vbn_buf *buf)
 {
 	for (;; buf = buf->next) {
-		if (!put(writer, buf->data, buf->len))
-			return false;
+		put(writer, buf->data, buf->len);
 		if (!(buf->flags & VBN_BUF_CHAIN))
-			return true;
+			return;
 	}
 }
 
-static bool put_block(
+static int put_block(
 	struct pcap_writer *writer, const struct vbn_buf *buf, uint32_t len, uint64_t time)
 {
 	static const uint8_t zeros[4];
@@ -121,28 +152,36 @@ static bool put_block(
 		.time_low = (uint32_t)time,
 		.caught = len,
 		.len = len};
+	const int ret = make_room(writer, size);
 
-	return put(writer, &block, sizeof(block)) && put_chain(writer, buf) &&
-		put(writer, zeros, pad) && put(writer, &size, sizeof(size));
+	if (ret)
+		return ret;
+	put(writer, &block, sizeof(block));
+	put_chain(writer, buf);
+	put(writer, zeros, pad);
+	put(writer, &size, sizeof(size));
+	return 0;
 }
 
-static bool put_packet(
+static int put_packet(
 	struct pcap_writer *writer, const struct vbn_buf *buf, uint32_t len, uint64_t time)
 {
 	const struct packet_header header = {.seconds = (uint32_t)(time / 1000000000),
 		.nanoseconds = (uint32_t)(time % 1000000000),
 		.caught = len,
 		.len = len};
+	const int ret = make_room(writer, sizeof(header) + len);
 
-	return put(writer, &header, sizeof(header)) && put_chain(writer, buf);
+	if (ret)
+		return ret;
+	put(writer, &header, sizeof(header));
+	put_chain(writer, buf);
+	return 0;
 }
 
 int vbn__pcap_writer_put(struct pcap_writer *writer, const struct vbn_buf *buf, uint64_t time)
 {
 	const uint32_t len = (uint32_t)vbn_buf_total(buf);
 
-	errno = 0;
-	if (writer->ng ? put_block(writer, buf, len, time) : put_packet(writer, buf, len, time))
-		return 0;
-	return errno ? -errno : -EIO;
+	return writer->ng ? put_block(writer, buf, len, time) : put_packet(writer, buf, len, time);
 }

@@ -83,14 +83,26 @@ static ssize_t write_frame(const struct tap_queue *tq, struct vbn_buf *buf)
 	}
 }
 
-static cold void device_gone(struct tap_queue *tq)
+static cold void give_up(struct tap_queue *tq, const char *why)
 {
 	while (tq->tail != tq->head) {
 		count_add(&tq->fq.queue.stats.tx_flushed, 1);
 		frame_done(&tq->fq, tq->staged[tq->tail++ & tq->mask]);
 	}
-	vbn__frame_fail(&tq->fq,
-		"its TAP device is gone: somebody has deleted it, or moved it; open the port anew");
+	vbn__frame_fail(&tq->fq, why);
+}
+
+static cold void device_gone(struct tap_queue *tq)
+{
+	give_up(tq,
+		"its TAP device is gone: somebody has deleted it, or moved it; vbn_queue_reset() makes it anew");
+}
+
+cold void vbn__tap_queue_news(struct vbn_queue *queue, uint32_t news)
+{
+	(void)news;
+	if (queue->connected && !queue->failed)
+		give_up(tap_queue(queue), FRAME_RESET);
 }
 
 /* What the kernel has no room for now waits for the next flush. */

@@ -35,6 +35,13 @@ int vbn__tap_enable(int fd, bool enable)
 	return ioctl(fd, TUNSETQUEUE, &request) ? -errno : 0;
 }
 
+bool vbn__tap_is_attached(int fd)
+{
+	struct ifreq request;
+
+	return !ioctl(fd, TUNGETIFF, &request);
+}
+
 /* ---- open and close ---- */
 
 static int cannot_open(const char *name, int error)
@@ -81,24 +88,30 @@ static int attach_port(struct tap_port *port)
 	return 0;
 }
 
-static int set_up(struct tap_port *port, const struct vbn_port_conf *conf)
+static int set_up(struct tap_port *port)
 {
-	struct netdev dev;
 	int ret = 0;
 
-	if (conf->frame_mtu)
-		ret = vbn__netdev_set_mtu(port->name, conf->frame_mtu);
+	if (port->mtu_asked)
+		ret = vbn__netdev_set_mtu(port->name, port->mtu_asked);
 	if (!ret)
 		ret = vbn__netdev_set_up(port->name);
 	if (ret)
 		return fail(-ret,
 			"port tap:%s cannot be opened: its device cannot be given MTU %u and be set up: %s; do so by `ip link set`, or run as root",
-			port->name, conf->frame_mtu, strerror(-ret));
-	ret = vbn__netdev_look(port->name, &dev);
+			port->name, port->mtu_asked, strerror(-ret));
+	vbn__netdev_since_now(&port->since, port->name);
+	return 0;
+}
+
+static int look(struct tap_port *port)
+{
+	struct netdev dev;
+	int ret = vbn__netdev_look(port->name, &dev);
+
 	if (ret)
 		return fail(-ret, "port tap:%s cannot be opened: its device has gone: %s",
 			port->name, strerror(-ret));
-	vbn__netdev_counts(port->name, &port->before);
 	port->port.info.frame_mtu = dev.mtu;
 	port->port.info.mtu = dev.mtu;
 	port->port.info.max_message = dev.mtu + FRAME_HEADER + FRAME_TAG;
@@ -107,6 +120,25 @@ static int set_up(struct tap_port *port, const struct vbn_port_conf *conf)
 	port->port.info.mac[0] = (uint8_t)((port->port.info.mac[0] | 2) & ~1);
 	port->port.info.mac[5] ^= 1;
 	return 0;
+}
+
+/* What somebody else has made meanwhile is taken as it is. Its queues' descriptors are theirs to open anew. */
+int vbn__tap_renew(struct tap_port *port)
+{
+	const bool was_single = port->single;
+	int ret;
+
+	if (vbn__tap_is_attached(port->fd))
+		return 0;
+	if (port->fd >= 0)
+		close(port->fd);
+	port->single = false;
+	ret = attach_port(port);
+	if (!ret && port->single && !was_single && port->port.n_queues > 1)
+		ret = fail(EBUSY,
+			"queue of tap:%s cannot be reset: somebody has made the device anew, for one queue: make it by `ip tuntap add dev %s mode tap multi_queue`",
+			port->name, port->name);
+	return ret ? ret : set_up(port);
 }
 
 static void close_port(struct vbn_port *base)
@@ -147,9 +179,12 @@ static int open_port(
 	port->port.driver = &vbn__driver_tap;
 	memcpy(port->name, name, strlen(name));
 	vbn__frame_info(&port->port.info, "tap", name);
+	port->mtu_asked = conf->frame_mtu;
 	ret = attach_port(port);
 	if (!ret)
-		ret = set_up(port, conf);
+		ret = set_up(port);
+	if (!ret)
+		ret = look(port);
 	if (ret) {
 		close_port(&port->port);
 		return ret;
@@ -178,16 +213,14 @@ static void modes(const struct vbn_port *base, struct mode_report *report)
 /* What the kernel sends is what a port receives. */
 static void drops(const struct vbn_port *base, struct drop_list *list)
 {
-	const struct tap_port *port = tap_port(base);
-	struct netdev_counts now;
+	struct tap_port *port = tap_port(base);
+	struct netdev_counts counts;
 
-	if (vbn__netdev_counts(port->name, &now))
-		now = port->before;
+	vbn__netdev_since(&port->since, port->name, &counts);
 	vbn__drop_add(list, "kernel_tx_dropped",
-		"sent by the kernel, and found the queue full or absent",
-		now.tx_dropped - port->before.tx_dropped);
+		"sent by the kernel, and found the queue full or absent", counts.tx_dropped);
 	vbn__drop_add(list, "kernel_rx_dropped", "sent here, and dropped by the kernel",
-		now.rx_dropped - port->before.rx_dropped);
+		counts.rx_dropped);
 }
 
 const struct driver vbn__driver_tap = {
@@ -200,6 +233,9 @@ const struct driver vbn__driver_tap = {
 	.queue_fill = vbn__tap_queue_fill,
 	.queue_posted = vbn__tap_queue_posted,
 	.queue_connect = vbn__tap_queue_connect,
+	.queue_fail = vbn__frame_nothing_to_end,
+	.queue_news = vbn__tap_queue_news,
+	.queue_reset = vbn__tap_queue_reset,
 	.queue_stop = vbn__tap_queue_stop,
 	.queue_free = vbn__tap_queue_free,
 	.queue_modes = vbn__tap_queue_modes,

@@ -127,14 +127,39 @@ int vbn__tap_group_build(struct vbn_rx_group *group)
 	const struct tap_port *port = tap_port(group->port);
 
 	for (uint32_t i = 0; i < group->conf.n_queues && !port->single; i++) {
-		int ret = vbn__tap_enable(tap_queue(group->queues[i])->fd, true);
+		const int fd = tap_queue(group->queues[i])->fd;
+		int ret = vbn__tap_enable(fd, true);
 
-		if (ret)
+		/* Of one whose device is gone it is not asked: it waits for its reset. */
+		if (ret && vbn__tap_is_attached(fd))
 			return fail(-ret,
 				"rx group of tap:%s cannot be built: the kernel does not attach queue %u: %s",
 				port->name, i, strerror(-ret));
 	}
 	return 0;
+}
+
+/* ---- reset ---- */
+
+/* A descriptor whose device is gone is of no use any more. */
+int vbn__tap_queue_reset(struct vbn_queue *queue)
+{
+	struct tap_queue *tq = tap_queue(queue);
+	struct tap_port *port = tap_port(queue->port);
+	int ret = vbn__tap_renew(port);
+
+	if (ret)
+		return ret;
+	if (port->single) {
+		tq->fd = port->fd;
+	} else if (!vbn__tap_is_attached(tq->fd)) {
+		if (tq->fd >= 0)
+			close(tq->fd);
+		ret = open_fd(tq, port);
+	}
+	if (!ret)
+		vbn__frame_renew(&tq->fq);
+	return ret;
 }
 
 /* ---- end ---- */

@@ -36,9 +36,10 @@ struct tap_port {
 	struct vbn_port port;
 	char name[16];
 	int fd;
-	bool single;                 /* the device has one queue */
-	bool offload;                /* the kernel leaves checksums to us, and takes them from us */
-	struct netdev_counts before; /* when it was opened */
+	bool single;               /* the device has one queue */
+	bool offload;              /* the kernel leaves checksums to us, and takes them from us */
+	uint32_t mtu_asked;        /* 0: none */
+	struct netdev_since since; /* it was opened */
 };
 
 static inline struct tap_port *tap_port(const struct vbn_port *port)
@@ -69,6 +70,10 @@ extern const struct driver vbn__driver_tap;
 int vbn__tap_attach(const char *name, bool single);
 /* Whether the kernel gives packets to this descriptor. */
 int vbn__tap_enable(int fd, bool enable);
+/* Whether it still has its device. */
+bool vbn__tap_is_attached(int fd);
+/* Makes the device anew where it is gone; 0, or -errno with a sentence. */
+int vbn__tap_renew(struct tap_port *port);
 
 /* queue.c */
 int vbn__tap_queue_create(struct vbn_port *port, struct queue_list *list,
@@ -76,6 +81,7 @@ int vbn__tap_queue_create(struct vbn_port *port, struct queue_list *list,
 int vbn__tap_queue_fill(struct vbn_queue *queue);
 uint32_t vbn__tap_queue_posted(const struct vbn_queue *queue);
 int vbn__tap_queue_connect(struct vbn_queue *queue, const struct address *peer);
+int vbn__tap_queue_reset(struct vbn_queue *queue);
 void vbn__tap_queue_stop(struct vbn_queue *queue);
 void vbn__tap_queue_free(struct vbn_queue *queue);
 void vbn__tap_queue_modes(const struct vbn_queue *queue, struct mode_report *report);
@@ -84,5 +90,6 @@ void vbn__tap_group_unbuild(struct vbn_rx_group *group);
 
 /* data.c */
 void vbn__tap_ops(struct tap_queue *tq);
+void vbn__tap_queue_news(struct vbn_queue *queue, uint32_t news);
 
 #endif

@@ -168,7 +168,7 @@ static cold void interface_gone(struct xdp_queue *xq)
 {
 	vbn__xdp_reclaim(xq);
 	vbn__frame_fail(&xq->fq,
-		"its interface is gone: somebody has deleted it, or moved it to another namespace; open the port anew");
+		"its interface is gone: somebody has deleted it, or moved it to another namespace; when it is back, vbn_queue_reset()");
 }
 
 static bool all_taken(const struct xdp_queue *xq)
@@ -326,6 +326,18 @@ void vbn__xdp_reclaim(struct xdp_queue *xq)
 	reclaim_pool(xq, xq->pool);
 	if (xq->ids[1] != xq->ids[0])
 		reclaim_pool(xq, vbn__pools[xq->ids[1]]);
+}
+
+/* Its socket is closed. */
+cold void vbn__xdp_queue_news(struct vbn_queue *queue, uint32_t news)
+{
+	struct xdp_queue *xq = xdp_queue(queue);
+
+	(void)news;
+	if (!queue->connected || queue->failed)
+		return;
+	vbn__xdp_reclaim(xq);
+	vbn__frame_fail(&xq->fq, FRAME_RESET);
 }
 
 void vbn__xdp_ops(struct xdp_queue *xq)

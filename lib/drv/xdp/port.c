@@ -44,6 +44,31 @@ static void fill_info(struct xdp_port *port, const struct netdev *dev)
 	info->up = dev->up;
 }
 
+static int take(struct xdp_port *port, const struct netdev *dev)
+{
+	int ret;
+
+	fill_info(port, dev);
+	ret = vbn__xdp_program_load(port, port->port.info.max_rx_queues, port->native_asked);
+	if (!ret)
+		vbn__netdev_since_now(&port->since, port->name);
+	else
+		port->index = 0; /* it has none: for whoever tries again */
+	return ret;
+}
+
+/* An interface that has come back has another number; the program went with the old one. */
+int vbn__xdp_renew(struct xdp_port *port)
+{
+	struct netdev dev;
+	int ret = look(port, &dev);
+
+	if (ret || dev.index == port->index)
+		return ret;
+	vbn__xdp_program_unload(&port->program);
+	return take(port, &dev);
+}
+
 static int open_port(
 	const char *name, int number, const struct vbn_port_conf *conf, struct vbn_port **result)
 {
@@ -67,11 +92,10 @@ static int open_port(
 	ret = look(port, &dev);
 	if (ret)
 		goto out;
-	fill_info(port, &dev);
-	ret = vbn__xdp_program_load(port, port->port.info.max_rx_queues, conf->xdp_native);
+	port->native_asked = conf->xdp_native;
+	ret = take(port, &dev);
 	if (ret)
 		goto out;
-	vbn__netdev_counts(name, &port->before);
 	*result = &port->port;
 	return 0;
 out:
@@ -92,15 +116,14 @@ static void modes(const struct vbn_port *base, struct mode_report *report)
 /* What a socket drops of what the program gave it is counted there, and not once more here. */
 static void drops(const struct vbn_port *base, struct drop_list *list)
 {
-	const struct xdp_port *port = xdp_port(base);
-	struct netdev_counts now;
+	struct xdp_port *port = xdp_port(base);
+	struct netdev_counts counts;
 
-	if (vbn__netdev_counts(port->name, &now))
-		now = port->before;
+	vbn__netdev_since(&port->since, port->name, &counts);
 	vbn__drop_add(list, "interface_rx_errors", "received with an error by the interface",
-		now.rx_errors - port->before.rx_errors);
+		counts.rx_errors);
 	vbn__drop_add(list, "interface_tx_dropped", "sent here, and dropped by the interface",
-		now.tx_dropped - port->before.tx_dropped);
+		counts.tx_dropped);
 }
 
 static uint32_t posted(const struct vbn_queue *queue)
@@ -134,6 +157,9 @@ const struct driver vbn__driver_xdp = {
 	.queue_fill = fill,
 	.queue_posted = posted,
 	.queue_connect = vbn__xdp_queue_connect,
+	.queue_fail = vbn__xdp_queue_fail,
+	.queue_news = vbn__xdp_queue_news,
+	.queue_reset = vbn__xdp_queue_reset,
 	.queue_stop = vbn__xdp_queue_stop,
 	.queue_free = vbn__xdp_queue_free,
 	.queue_modes = vbn__xdp_queue_modes,

@@ -113,6 +113,8 @@ int vbn__xdp_program_give(const struct xdp_port *port, uint32_t index, int fd)
 {
 	if (!bpf_map_update_elem(port->program.map, &index, &fd, BPF_ANY))
 		return 0;
+	if (errno == EOPNOTSUPP || errno == EBADF)
+		return 0; /* the interface that it was bound to is gone, and it waits for its reset */
 	return fail(errno, "rx group of xdp:%s cannot be built: the map does not take queue %u: %s",
 		port->name, index, strerror(errno));
 }

@@ -2,7 +2,6 @@
 
 #include "drv/xdp/xdp.h"
 
-#include <linux/if_xdp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -124,6 +123,30 @@ int vbn__xdp_group_build(struct vbn_rx_group *group)
 	return ret;
 }
 
+/* ---- reset ---- */
+
+/* What the kernel holds comes back with the socket's end. */
+int vbn__xdp_queue_fail(struct vbn_queue *queue)
+{
+	vbn__xdp_socket_close(xdp_queue(queue));
+	return 0;
+}
+
+int vbn__xdp_queue_reset(struct vbn_queue *queue)
+{
+	struct xdp_queue *xq = xdp_queue(queue);
+	int ret = vbn__xdp_renew(xdp_port(queue->port));
+
+	if (ret || xq->socket) /* it was never connected, and is as it was made */
+		return ret;
+	ret = vbn__xdp_socket_open(xq, &queue->conf);
+	if (ret)
+		return ret;
+	xq->posted = xq->staged = 0;
+	vbn__frame_renew(&xq->fq);
+	return 0;
+}
+
 /* ---- end ---- */
 
 void vbn__xdp_queue_stop(struct vbn_queue *queue)
@@ -180,14 +203,12 @@ void vbn__xdp_queue_modes(const struct vbn_queue *queue, struct mode_report *rep
 /* The kernel's, of this socket. What finds no buf is in rx_dropped. */
 void vbn__xdp_queue_drops(const struct vbn_queue *queue, struct drop_list *list)
 {
-	struct xdp_statistics now = {0};
-	socklen_t size = sizeof(now);
+	struct xdp_statistics lost;
 
-	if (getsockopt(xdp_queue(queue)->fd, SOL_XDP, XDP_STATISTICS, &now, &size))
-		now = (struct xdp_statistics){0};
+	vbn__xdp_socket_lost(xdp_queue(queue), &lost);
 	vbn__drop_add(
-		list, "rx_dropped", "found no buf posted, or was longer than one", now.rx_dropped);
-	vbn__drop_add(list, "rx_ring_full", "found the receive ring full", now.rx_ring_full);
+		list, "rx_dropped", "found no buf posted, or was longer than one", lost.rx_dropped);
+	vbn__drop_add(list, "rx_ring_full", "found the receive ring full", lost.rx_ring_full);
 	vbn__drop_add(list, "tx_invalid_descs", "a send that the kernel did not take",
-		now.tx_invalid_descs);
+		lost.tx_invalid_descs);
 }

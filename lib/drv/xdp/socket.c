@@ -3,7 +3,6 @@
 
 #include "drv/xdp/xdp.h"
 
-#include <linux/if_xdp.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -126,10 +125,18 @@ static void look_at_socket(struct xdp_queue *xq)
 		xq->zero_copy = options.flags & XDP_OPTIONS_ZEROCOPY;
 }
 
+/* libxdp takes those that it is given for new ones. */
+static void clear_rings(struct xdp_queue *xq)
+{
+	xq->rx = xq->done = (struct xsk_ring_cons){0};
+	xq->tx = xq->fill = (struct xsk_ring_prod){0};
+}
+
 int vbn__xdp_socket_open(struct xdp_queue *xq, const struct vbn_queue_conf *conf)
 {
 	int ret = check_pool(xq, conf->rx_pool);
 
+	clear_rings(xq);
 	for (int i = 0; i < BIND_TRIES && !ret; i++) {
 		ret = make_umem(xq, conf);
 		if (ret)
@@ -155,8 +162,22 @@ int vbn__xdp_socket_open(struct xdp_queue *xq, const struct vbn_queue_conf *conf
 	return 0;
 }
 
+void vbn__xdp_socket_lost(const struct xdp_queue *xq, struct xdp_statistics *lost)
+{
+	struct xdp_statistics now = {0};
+	socklen_t size = sizeof(now);
+
+	if (xq->fd < 0 || getsockopt(xq->fd, SOL_XDP, XDP_STATISTICS, &now, &size))
+		now = (struct xdp_statistics){0};
+	*lost = xq->lost;
+	lost->rx_dropped += now.rx_dropped;
+	lost->rx_ring_full += now.rx_ring_full;
+	lost->tx_invalid_descs += now.tx_invalid_descs;
+}
+
 void vbn__xdp_socket_close(struct xdp_queue *xq)
 {
+	vbn__xdp_socket_lost(xq, &xq->lost);
 	if (xq->socket)
 		xsk_socket__delete(xq->socket);
 	if (xq->umem)

@@ -30,6 +30,7 @@
 #include "drv/frame_queue.h"
 #include "drv/netdev.h"
 
+#include <linux/if_xdp.h>
 #include <xdp/xsk.h>
 
 enum {
@@ -53,7 +54,8 @@ struct xdp_port {
 	int index;
 	struct xdp_program program;
 	bool taken[XDP_MAX_QUEUES]; /* of the interface's queues */
-	struct netdev_counts before;
+	enum vbn_switch native_asked;
+	struct netdev_since since; /* it was opened */
 };
 
 static inline struct xdp_port *xdp_port(const struct vbn_port *port)
@@ -80,6 +82,7 @@ struct xdp_queue {
 	/* control path */
 	struct xsk_umem *umem;
 	struct xsk_socket *socket;
+	struct xdp_statistics lost; /* of sockets before this one */
 	uint32_t index, chunk;
 	bool zero_copy;
 	char zero_copy_why[128];
@@ -92,6 +95,9 @@ static force_inline struct xdp_queue *xdp_queue(const struct vbn_queue *queue)
 
 extern const struct driver vbn__driver_xdp;
 
+/* port.c: the program is on the interface, be it one that has come back. 0, or -errno with a sentence. */
+int vbn__xdp_renew(struct xdp_port *port);
+
 /* program.c: 0, or -errno with a sentence. */
 int vbn__xdp_program_load(struct xdp_port *port, uint32_t n_queues, enum vbn_switch native);
 void vbn__xdp_program_unload(struct xdp_program *program);
@@ -101,11 +107,15 @@ void vbn__xdp_program_keep(const struct xdp_port *port, uint32_t index);
 /* socket.c */
 int vbn__xdp_socket_open(struct xdp_queue *xq, const struct vbn_queue_conf *conf);
 void vbn__xdp_socket_close(struct xdp_queue *xq);
+/* What the kernel dropped of this queue's, with those of sockets before. */
+void vbn__xdp_socket_lost(const struct xdp_queue *xq, struct xdp_statistics *lost);
 
 /* queue.c */
 int vbn__xdp_queue_create(struct vbn_port *port, struct queue_list *list,
 	const struct vbn_queue_conf *conf, struct vbn_queue **queue);
 int vbn__xdp_queue_connect(struct vbn_queue *queue, const struct address *peer);
+int vbn__xdp_queue_fail(struct vbn_queue *queue);
+int vbn__xdp_queue_reset(struct vbn_queue *queue);
 void vbn__xdp_queue_stop(struct vbn_queue *queue);
 void vbn__xdp_queue_free(struct vbn_queue *queue);
 void vbn__xdp_queue_modes(const struct vbn_queue *queue, struct mode_report *report);
@@ -115,6 +125,7 @@ void vbn__xdp_group_unbuild(struct vbn_rx_group *group);
 
 /* data.c */
 void vbn__xdp_ops(struct xdp_queue *xq);
+void vbn__xdp_queue_news(struct vbn_queue *queue, uint32_t news);
 /* Posts what is missing; how many the pool had not. */
 uint32_t vbn__xdp_refill(struct xdp_queue *xq);
 /* What the kernel held comes back, once its socket is no more. */
