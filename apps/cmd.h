@@ -249,6 +249,12 @@ int program_find(const char *name, struct program *program);
 
 /* ---- the subcommands: argv[0] is their name ---- */
 
+/* A port of raw Ethernet alone, that is an interface of the kernel's. */
+static inline bool port_is_interface(const struct vbn_port_info *info)
+{
+	return !strcmp(info->driver, "tap") || !strcmp(info->driver, "xdp");
+}
+
 int cmd_msgrate(int argc, char **argv);
 int cmd_latency(int argc, char **argv);
 int cmd_devices(int argc, char **argv);

@@ -16,13 +16,15 @@ static const struct command command = {
 	.name = "devices",
 	.usage = "[options]",
 	.summary =
-		"Lists the ports of this machine, RDMA devices' and the same-host one: driver, NUMA node, state, speed, path MTU, GIDs, what they can.",
+		"Lists the ports of this machine, RDMA devices' and the same-host one, and interfaces for raw Ethernet: driver, NUMA node, state, speed, MTU, GIDs or MAC and queues, what they can.",
 	.more = "examples:\n"
 		"  verbena devices\n"
 		"  verbena vhca --devices 2 -- verbena devices\n"
 		"                           the emulated ones\n"
 		"  verbena devices --json - | jq '.devices[].name'\n"
 		"\n"
+		"An interface is listed as xdp:IFNAME, a TAP device that is there as tap:NAME too; a tap:NAME that is\n"
+		"not there is made by who opens it. Native or generic is where its XDP program would run.\n"
 		"A port whose driver is \"-\" (in JSON \"\") is one that Verbena has no driver for.\n"
 		"exit status: 0 also where there is none; 2 usage; 3 the list cannot be had.\n",
 	.options = options,
@@ -62,6 +64,15 @@ static int list_ports(struct vbn_port_info **infos)
 	return n;
 }
 
+static const char *mac_text(const struct vbn_port_info *info, char text[18])
+{
+	const uint8_t *mac = info->mac;
+
+	snprintf(text, 18, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4],
+		mac[5]);
+	return text;
+}
+
 /* ---- JSON ---- */
 
 static json_t *gids_json(const char *name)
@@ -91,11 +102,18 @@ static json_t *words_json(const char *words)
 
 static json_t *port_json(const struct vbn_port_info *info)
 {
-	return json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:I, s:o, s:o}", "name", info->name,
-		"driver", info->driver, "node", info->node, "state", info->up ? "up" : "down",
-		"link", link_name(info->link), "speed_gbit", json_number(info->speed_mbit / 1000.0),
-		"mtu", (json_int_t)info->mtu, "gids", gids_json(info->name), "capabilities",
-		words_json(info->capabilities));
+	char mac[18];
+	json_t *port = json_pack("{s:s, s:s, s:i, s:s, s:s, s:o, s:I, s:o, s:o}", "name",
+		info->name, "driver", info->driver, "node", info->node, "state",
+		info->up ? "up" : "down", "link", link_name(info->link), "speed_gbit",
+		json_number(info->speed_mbit / 1000.0), "mtu", (json_int_t)info->mtu, "gids",
+		gids_json(info->name), "capabilities", words_json(info->capabilities));
+
+	if (port_is_interface(info))
+		json_object_update_new(port,
+			json_pack("{s:s, s:i, s:s}", "mac", mac_text(info, mac), "queues",
+				(int)info->max_rx_queues, "kernel_driver", info->kernel_driver));
+	return port;
 }
 
 static json_t *ports_json(const struct vbn_port_info *infos, int n)
@@ -121,7 +139,7 @@ static void print_gids(const char *name)
 
 static void print_port(const struct vbn_port_info *info)
 {
-	char node[16] = "-", speed[16] = "-"; /* memory has no rate of its own */
+	char node[16] = "-", speed[16] = "-", mac[18]; /* memory has no rate of its own */
 
 	if (info->node >= 0)
 		snprintf(node, sizeof(node), "%d", info->node);
@@ -130,7 +148,12 @@ static void print_port(const struct vbn_port_info *info)
 	printf("%-12s %-8s %-5s %-6s %-11s %10s %6u\n", info->name,
 		*info->driver ? info->driver : "-", node, info->up ? "up" : "down",
 		link_name(info->link), speed, info->mtu);
-	print_gids(info->name);
+	if (port_is_interface(info))
+		printf("    mac %s, %u queue%s%s%s\n", mac_text(info, mac), info->max_rx_queues,
+			info->max_rx_queues == 1 ? "" : "s", *info->kernel_driver ? " of " : "",
+			info->kernel_driver);
+	else
+		print_gids(info->name);
 	if (*info->capabilities)
 		printf("    can %s\n", info->capabilities);
 }
@@ -143,17 +166,17 @@ static void print_ports(const struct vbn_port_info *infos, int n)
 		print_port(&infos[i]);
 }
 
-static bool has_network(const struct vbn_port_info *infos, int n)
+static bool has_rdma(const struct vbn_port_info *infos, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (infos[i].link != VBN_LINK_HOST)
+		if (infos[i].link != VBN_LINK_HOST && !port_is_interface(&infos[i]))
 			return true;
 	return false;
 }
 
 static int report(const struct vbn_port_info *infos, int n, struct sink *sink)
 {
-	if (!has_network(infos, n))
+	if (!has_rdma(infos, n))
 		say("there is no RDMA device on this machine: to have an emulated one, run verbena vhca -- verbena "
 		    "devices, or give msgrate --device vhca");
 	if (n && sink->file != stdout)

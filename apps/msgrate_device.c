@@ -64,10 +64,10 @@ static int check_address_space(void)
 	return 0;
 }
 
-/* Same-host memory is no network, so nobody gets it unasked. */
+/* Same-host memory is no network, so nobody gets it unasked; interfaces have no messages. */
 static bool is_network(const struct vbn_port_info *info)
 {
-	return info->link != VBN_LINK_HOST;
+	return info->link != VBN_LINK_HOST && !port_is_interface(info);
 }
 
 static bool usable(const struct vbn_port_info *info)

@@ -78,16 +78,22 @@ struct vbn_port_info {
 	int gid_index;       /* the chosen one */
 	char gid[64];        /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
 	char capabilities
-		[128]; /* words, blank between: "rc uc ud send write imm read atomic packet": what the device has */
+		[128]; /* words, blank between: "rc uc ud send write imm read atomic packet": what the device has;
+			  of an interface that is listed "native" or "generic", how XDP can be had, and "zero-copy",
+			  where the kernel says so */
 
 	/* Where it has "packet", else zeros. */
 	uint8_t mac[6];
 	uint32_t frame_mtu;     /* bytes of a frame behind its Ethernet header and tags: 1500 */
 	uint32_t max_rx_queues; /* of an rx group */
+
+	/* Of an interface that is listed: the kernel's driver, "veth", "virtio_net"; else "". */
+	char kernel_driver[16];
 };
 
-/* Lists the machine's ports, opened or not: writes at most n and returns how many there are, or
- * -errno. */
+/* Lists the machine's ports, opened or not: RDMA devices, "shm", Ethernet interfaces of this network namespace as
+ * "xdp:IFNAME", and TAP devices among them as "tap:NAME" too: writes at most n and returns how many there are, or
+ * -errno. Looks only. */
 int vbn_port_list(struct vbn_port_info *infos, int n);
 
 /* Writes the GID table of a port as text lines, `index TYPE address`, at most n of 80 bytes;

@@ -1,6 +1,7 @@
 /* frame_queue.c - what queues of raw Ethernet have in common where the kernel is the device */
 
 #include "drv/frame_queue.h"
+#include "drv/netdev.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +152,34 @@ int vbn__frame_no_gids(const char *name, int number, char (*gids)[80], int n)
 {
 	(void)name, (void)number, (void)gids, (void)n;
 	return 0;
+}
+
+int vbn__frame_list(const char *driver, struct vbn_port_info *infos, int n,
+	bool (*fill)(const struct netdev_found *found, struct vbn_port_info *info))
+{
+	struct netdev_found *all = calloc((size_t)max(n, 1), sizeof(*all));
+	int n_all, count = 0;
+
+	if (!all)
+		return -ENOMEM;
+	n_all = vbn__netdev_list(all, n);
+	for (int i = 0; i < n_all; i++) {
+		const struct netdev_found *found = &all[i];
+		struct vbn_port_info *info = &infos[count];
+
+		vbn__frame_info(info, driver, found->name);
+		info->node = found->node;
+		info->up = found->dev.up;
+		info->speed_mbit = found->speed_mbit;
+		info->mtu = info->frame_mtu = found->dev.mtu;
+		info->max_message = found->dev.mtu + FRAME_HEADER + FRAME_TAG;
+		info->max_rx_queues = found->rx_queues;
+		memcpy(info->mac, found->dev.mac, sizeof(info->mac));
+		snprintf(info->kernel_driver, sizeof(info->kernel_driver), "%s", found->driver);
+		count += fill(found, info);
+	}
+	free(all);
+	return count;
 }
 
 int vbn__frame_nothing_to_list(struct vbn_port_info *infos, int n)

@@ -86,6 +86,10 @@ int vbn__frame_zone_register(
 	struct vbn_port *port, struct vbn_zone *zone, struct zone_registration *registration);
 void vbn__frame_zone_unregister(struct vbn_port *port, struct zone_registration *registration);
 int vbn__frame_nothing_to_list(struct vbn_port_info *infos, int n);
+/* As `list` of drivers of interfaces: those that `fill` takes, and has more to say of. */
+struct netdev_found;
+int vbn__frame_list(const char *driver, struct vbn_port_info *infos, int n,
+	bool (*fill)(const struct netdev_found *found, struct vbn_port_info *info));
 /* "tap:vbn0" and what holds of all of them. */
 void vbn__frame_info(struct vbn_port_info *info, const char *driver, const char *name);
 /* -EINVAL, with a sentence, where a port of raw Ethernet is asked for what only RDMA has. */
@@ -98,6 +102,6 @@ uint32_t vbn__frame_number(const struct vbn_port *port);
 	.by_name = true, .whole_name = true, .owns_interface = true,                              \
 	.group_size = sizeof(struct vbn_rx_group), .gids = vbn__frame_no_gids,                    \
 	.zone_register = vbn__frame_zone_register, .zone_unregister = vbn__frame_zone_unregister, \
-	.list = vbn__frame_nothing_to_list, .queue_quiet = vbn__frame_quiet
+	.queue_quiet = vbn__frame_quiet
 
 #endif

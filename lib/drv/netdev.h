@@ -15,6 +15,19 @@ struct netdev {
 	bool up; /* and running */
 };
 
+/* An Ethernet interface. */
+struct netdev_found {
+	char name[16];
+	char driver[16]; /* the kernel's; "" where it does not say */
+	struct netdev dev;
+	uint32_t rx_queues, speed_mbit; /* speed 0: not known */
+	int node;                       /* -1: not known */
+	bool is_tap;
+};
+
+/* netdev_list.c: at most n of those there are; how many were written. Asks, and changes nothing. */
+int vbn__netdev_list(struct netdev_found *found, int n);
+
 int vbn__netdev_look(const char *name, struct netdev *dev);
 int vbn__netdev_set_mtu(const char *name, uint32_t mtu);
 int vbn__netdev_set_up(const char *name);

@@ -19,6 +19,7 @@ MSGRATE_KEYS = ("tool version role driver device requested_device connection op 
 MSGRATE_MORE_KEYS = ["stopped", "errors"]  # behind those
 WORKER_KEYS = "core node sent received msg_rate busy_share cycles_per_message".split()
 DEVICE_KEYS = "name driver node state link speed_gbit mtu gids capabilities".split()
+INTERFACE_KEYS = DEVICE_KEYS + "mac queues kernel_driver".split()
 
 # A sanitizer slows everything down; what is measured against a clock is given more of it.
 SLOWER = 5 if os.environ.get("SANITIZED") == "1" else 1

@@ -104,6 +104,14 @@ static int set_up(struct tap_port *port)
 	return 0;
 }
 
+/* The kernel's end has the device's address; this end has one of its own, always the same. */
+static void choose_mac(uint8_t own[6], const uint8_t kernels[6])
+{
+	memcpy(own, kernels, 6);
+	own[0] = (uint8_t)((own[0] | 2) & ~1);
+	own[5] ^= 1;
+}
+
 static int look(struct tap_port *port)
 {
 	struct netdev dev;
@@ -115,10 +123,7 @@ static int look(struct tap_port *port)
 	port->port.info.frame_mtu = dev.mtu;
 	port->port.info.mtu = dev.mtu;
 	port->port.info.max_message = dev.mtu + FRAME_HEADER + FRAME_TAG;
-	/* The kernel's end has the device's address; this end has one of its own, always the same. */
-	memcpy(port->port.info.mac, dev.mac, sizeof(dev.mac));
-	port->port.info.mac[0] = (uint8_t)((port->port.info.mac[0] | 2) & ~1);
-	port->port.info.mac[5] ^= 1;
+	choose_mac(port->port.info.mac, dev.mac);
 	return 0;
 }
 
@@ -196,6 +201,20 @@ static int open_port(
 	return 0;
 }
 
+/* ---- what there is ---- */
+
+/* Of devices that others have made. The port's MAC is its own, not the kernel's end's. */
+static bool fill_listed(const struct netdev_found *found, struct vbn_port_info *info)
+{
+	choose_mac(info->mac, found->dev.mac);
+	return found->is_tap;
+}
+
+static int list_ports(struct vbn_port_info *infos, int n)
+{
+	return vbn__frame_list("tap", infos, n, fill_listed);
+}
+
 /* ---- reports ---- */
 
 static void modes(const struct vbn_port *base, struct mode_report *report)
@@ -226,6 +245,7 @@ static void drops(const struct vbn_port *base, struct drop_list *list)
 const struct driver vbn__driver_tap = {
 	.name = "tap",
 	FRAME_DRIVER,
+	.list = list_ports,
 	.open = open_port,
 	.close = close_port,
 	.modes = modes,

@@ -16,5 +16,6 @@ static int open_port(
 const struct driver vbn__driver_xdp = {
 	.name = "xdp",
 	FRAME_DRIVER,
+	.list = vbn__frame_nothing_to_list,
 	.open = open_port,
 };

@@ -3,6 +3,7 @@
 #include "drv/xdp/xdp.h"
 
 #include <linux/if.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static void close_port(struct vbn_port *base)
@@ -103,6 +104,21 @@ out:
 	return ret;
 }
 
+static bool fill_listed(const struct netdev_found *found, struct vbn_port_info *info)
+{
+	const size_t n = strlen(info->capabilities);
+
+	info->max_rx_queues = info->max_queues = min(found->rx_queues, (uint32_t)XDP_MAX_QUEUES);
+	snprintf(info->capabilities + n, sizeof(info->capabilities) - n, "%s",
+		vbn__xdp_words(found->dev.index));
+	return true;
+}
+
+static int list_ports(struct vbn_port_info *infos, int n)
+{
+	return vbn__frame_list("xdp", infos, n, fill_listed);
+}
+
 static void modes(const struct vbn_port *base, struct mode_report *report)
 {
 	const struct xdp_program *program = &xdp_port(base)->program;
@@ -150,6 +166,7 @@ static int fill(struct vbn_queue *queue)
 const struct driver vbn__driver_xdp = {
 	.name = "xdp",
 	FRAME_DRIVER,
+	.list = list_ports,
 	.open = open_port,
 	.close = close_port,
 	.modes = modes,

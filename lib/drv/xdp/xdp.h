@@ -5,6 +5,7 @@
  *
  *   port.c      the driver's table, open, drops
  *   program.c   the program that gives packets to sockets, and its map
+ *   features.c  what the interface's driver has of XDP
  *   socket.c    memory and rings of a queue, by libxdp
  *   queue.c     create, groups, free; modes
  *   data.c      stage, flush, receive
@@ -97,6 +98,10 @@ extern const struct driver vbn__driver_xdp;
 
 /* port.c: the program is on the interface, be it one that has come back. 0, or -errno with a sentence. */
 int vbn__xdp_renew(struct xdp_port *port);
+
+/* features.c: " native", and " zero-copy" too where the driver has it, or " generic"; "": the kernel does not
+ * say. */
+const char *vbn__xdp_words(int index);
 
 /* program.c: 0, or -errno with a sentence. */
 int vbn__xdp_program_load(struct xdp_port *port, uint32_t n_queues, enum vbn_switch native);
