@@ -127,13 +127,24 @@ static void note_modes(struct side *side)
 	note_queue_modes(&side->ends[side->n_ends - 1], who);
 }
 
+/* Of messages that have not been received: as many as there are receives for. Where datagrams have less
+ * room than that, no more than it holds. */
+static int64_t window_of(const struct run *run)
+{
+	const int64_t room = run->port_info.datagram_room, each = run->conf.size + 16;
+
+	if (run->conf.connection != VBN_UD || !room || run->conf.rx_depth * each <= room)
+		return run->conf.rx_depth;
+	return room / each > 1 ? room / each : 1;
+}
+
 /* Credits come in where messages do: so a window leaves them room. */
 static void set_pace_and_window(struct side *side)
 {
 	const struct run *run = side->run;
 	int64_t most = run->conf.post_list;
 
-	side->window = run->conf.rx_depth;
+	side->window = window_of(run);
 	if (run->other && run->conf.bidirectional && side->window > 1)
 		side->window /= 2;
 	side->credit_step = side->window < 4 ? 1 : (uint64_t)side->window / 4;

@@ -75,6 +75,10 @@ struct vbn_port_info {
 	uint32_t max_queues, max_depth;
 	uint32_t max_gather; /* segments of a chain that a queue can send */
 	uint32_t max_reads;  /* reads and atomics in flight of a queue, either way */
+	/* UD: bytes of datagrams, and 16 more of each, on their way from one queue to another, with those
+	 * that it has not looked at: those beyond are lost, whatever receives are posted. 0: there is no
+	 * such limit. */
+	uint32_t datagram_room;
 	int gid_index;       /* the chosen one */
 	char gid[64];        /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
 	char capabilities

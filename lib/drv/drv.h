@@ -343,6 +343,8 @@ struct driver {
 	/* entry->address and the way are set; fills handle, number, source. NULL: no UD here. */
 	int (*peer_create)(struct peer_entry *entry);
 	void (*peer_destroy)(struct peer_entry *entry);
+	/* A queue, of any worker, asks for the peer: each time that one does. NULL: no matter. */
+	int (*peer_join)(struct peer_entry *entry, struct vbn_queue *queue);
 	/* Where a datagram came from: its QPN and GID. */
 	void (*buf_source)(const struct vbn_buf *buf, uint32_t *qpn, uint8_t gid[16]);
 

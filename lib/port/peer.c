@@ -49,20 +49,6 @@ static int make(struct peer_call *call)
 	return 0;
 }
 
-static int create_call(void *arg)
-{
-	struct peer_call *call = arg;
-
-	for (struct peer_entry *at = call->queue->port->peers; at; at = at->next) {
-		if (is_same(at, call)) {
-			at->refs++;
-			call->entry = at;
-			return 0;
-		}
-	}
-	return make(call);
-}
-
 static int release_call(void *arg)
 {
 	struct peer_entry *entry = arg;
@@ -80,6 +66,32 @@ static int release_call(void *arg)
 	port->driver->peer_destroy(entry);
 	free(entry);
 	return 0;
+}
+
+static int find_or_make(struct peer_call *call)
+{
+	for (struct peer_entry *at = call->queue->port->peers; at; at = at->next) {
+		if (is_same(at, call)) {
+			at->refs++;
+			call->entry = at;
+			return 0;
+		}
+	}
+	return make(call);
+}
+
+static int create_call(void *arg)
+{
+	struct peer_call *call = arg;
+	const struct driver *driver = call->queue->port->driver;
+	int ret = find_or_make(call);
+
+	if (ret || !driver->peer_join)
+		return ret;
+	ret = driver->peer_join(call->entry, call->queue);
+	if (ret)
+		release_call(call->entry);
+	return ret;
 }
 
 VBN_API int vbn_peer_create(

@@ -63,10 +63,23 @@ class Shm(CommandTest):
         self.status(answer, DONE)
         self.right(strict_json(answer.out), 1000)
 
-    def test_what_there_is_not(self):
-        answer = verbena("msgrate", "--device", "shm", "--connection", "ud", "--iters", "10")
-        self.assertEqual(answer.status, CANNOT, answer)
-        self.assertIn("has no ud", answer.err)
+    def test_datagrams(self):
+        """None is lost of what there is room for; a window of what the receiver has not taken sees to that."""
+        for size, op in (("64", "send"), ("700", "send-imm"), ("4KiB", "send")):
+            with self.subTest(size=size, op=op):
+                answer = verbena("msgrate", "--device", "shm", "--connection", "ud", "--op", op, "--size", size, "--queues", "4",
+                                 "--iters", "2000", "--verify", "--json", "-")
+                self.status(answer, DONE)
+                self.right(strict_json(answer.out), 8000)
+                for result in self.pair("--connection", "ud", "--op", op, "--size", size, "--queues", "4", "--iters", "1000",
+                                        "--verify"):
+                    self.right(result, 4000)
+        answer = verbena("latency", "--device", "shm", "--connection", "ud", "--iters", "500", "--verify", "--json", "-")
+        self.status(answer, DONE)
+        self.right(strict_json(answer.out), 1000)
+        answer = verbena("msgrate", "--device", "shm", "--connection", "ud", "--size", "4097", "--iters", "10")
+        self.assertEqual(answer.status, USAGE, answer)
+        self.assertIn("datagrams of at most 4096", answer.err)
 
     def test_two_devices(self):
         """One end on shm, the other one not: both say so, and cannot run; it was said that one is on InfiniBand."""

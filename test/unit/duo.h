@@ -83,4 +83,11 @@ void duo_reset_at_work(enum vbn_transport transport, enum duo_kind kind);
 /* The pool runs short: said once by an event, and again only after the ring was full. */
 void duo_srq_limit(void **state);
 
+/* ---- duo_datagrams.c: cases ---- */
+
+void duo_peers(void **state);
+void duo_no_peer(void **state);
+void duo_headroom(void **state);
+void duo_peer_misuse(void **state);
+
 #endif

@@ -1,6 +1,7 @@
 /* ask.c - asking another process for the segment of a queue, and noticing when that process has gone */
 
 #include "drv/shm/meet.h"
+#include "drv/shm/ud.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,7 @@ static void tell_queues(struct shm_peer *peer)
 		store_once(&sq->gone, 1);
 		queue_tell(at, NEWS_QP);
 	}
+	vbn__shm_ud_process_gone(peer->source.port, peer);
 }
 
 static void peer_lost(struct shm_peer *peer)
@@ -118,8 +120,8 @@ static void peer_free(struct shm_peer *peer)
 
 static int no_peer(const struct shm_queue *sq, int code, const char *why)
 {
-	return fail(code, "queue %s/%u cannot be connected: %s", sq->queue.port->info.name,
-		sq->queue.number, why);
+	return fail(code, "%squeue %s/%u cannot be %s: %s", sq->ud ? "peer of " : "",
+		sq->queue.port->info.name, sq->queue.number, sq->ud ? "made" : "connected", why);
 }
 
 static int connect_socket(uint64_t id, uint64_t deadline)
@@ -230,6 +232,14 @@ static int refusal_of(const struct shm_queue *sq, const struct shm_reply *reply)
 	case SHM_TAKEN:
 		return no_peer(sq, EISCONN,
 			"its peer has been connected to already: give each queue a peer of its own");
+	case SHM_OTHER_KEY:
+		return no_peer(sq, EACCES,
+			"its Q_Key is another: give both queues one `qkey`, or take the address from the peer itself");
+	case SHM_FULL:
+		snprintf(text, sizeof(text),
+			"as many queues send to it as it has rings for, %d, of one process %d: let some release it",
+			UD_INLETS, UD_INLETS_OF_ONE);
+		return no_peer(sq, ENOSPC, text);
 	default: return no_peer(sq, EPROTO, "its peer's process answered what makes no sense");
 	}
 }
@@ -268,7 +278,7 @@ static int take_reply(struct shm_queue *sq, struct shm_peer *peer, struct shm_se
 static int attach_here(struct shm_queue *sq, struct shm_port *port,
 	const struct shm_request *request, struct shm_reply *reply, struct shm_segment **segment)
 {
-	*segment = vbn__shm_answer(port, request, reply);
+	*segment = vbn__shm_answer(port, request, reply, NULL);
 	if (!*segment)
 		return refusal_of(sq, reply);
 	vbn__shm_close_fd(*segment);
@@ -297,8 +307,6 @@ static int attach_there(struct shm_queue *sq, uint64_t id, const struct shm_requ
 	}
 	*reply = peer->reply;
 	*process = peer;
-	snprintf(sq->peer_text, sizeof(sq->peer_text), "queue %u of process %d", request->number,
-		peer->pid);
 	return 0;
 }
 
@@ -310,30 +318,72 @@ struct shm_life *vbn__shm_life_of(struct shm_peer *process)
 	return process->life;
 }
 
-int vbn__shm_attach(struct shm_queue *sq, const struct address *peer, struct shm_segment **segment,
-	struct shm_terms *terms, struct shm_peer **process)
+/* What a queue's address says of it. */
+static struct shm_request request_of(
+	const struct shm_port *port, const struct address *peer, uint64_t *id)
 {
 	struct shm_request request = {.magic = SHM_MAGIC,
 		.version_min = SHM_VERSION_MIN,
 		.version_max = SHM_VERSION,
 		.number = peer->qpn,
-		.transport = (uint32_t)peer->transport};
-	struct shm_reply reply = {0};
-	struct shm_port *port;
+		.transport = (uint32_t)peer->transport,
+		.qkey = peer->qkey};
+
+	memcpy(id, peer->gid, sizeof(*id));
+	memcpy(&request.nonce, peer->gid + sizeof(*id), sizeof(request.nonce));
+	memcpy(request.name, port->name, SHM_NAME);
+	return request;
+}
+
+static void name_peer(struct shm_queue *sq, uint32_t number, const struct shm_peer *process)
+{
+	if (sq->ud)
+		return;
+	if (process)
+		snprintf(sq->peer_text, sizeof(sq->peer_text), "queue %u of process %d", number,
+			process->pid);
+	else
+		snprintf(sq->peer_text, sizeof(sq->peer_text), "queue %u of this process", number);
+}
+
+int vbn__shm_attach(struct shm_queue *sq, const struct address *peer, struct shm_segment **segment,
+	struct shm_terms *terms, struct shm_peer **process)
+{
+	struct shm_port *own = shm_port(sq->queue.port), *port;
 	uint64_t id;
+	struct shm_request request = request_of(own, peer, &id);
+	struct shm_reply reply = {0};
 	int ret;
 
-	memcpy(&id, peer->gid, sizeof(id));
-	memcpy(&request.nonce, peer->gid + sizeof(id), sizeof(request.nonce));
-	memcpy(request.name, shm_port(sq->queue.port)->name, SHM_NAME);
+	request.from = sq->queue.number;
+	memcpy(request.from_gid, &own->id, sizeof(own->id));
+	memcpy(request.from_gid + sizeof(own->id), &sq->nonce, sizeof(sq->nonce));
 	*process = NULL;
-	snprintf(sq->peer_text, sizeof(sq->peer_text), "queue %u of this process", peer->qpn);
 	port = vbn__shm_find_port(id);
 	ret = port ? attach_here(sq, port, &request, &reply, segment)
 		   : attach_there(sq, id, &request, &reply, segment, process);
+	name_peer(sq, peer->qpn, *process);
 	if (ret)
 		return ret;
 	terms->ring_size = (*segment)->ring_size;
 	terms->max_message = reply.max_message;
+	terms->ring = reply.ring;
 	return 0;
+}
+
+void vbn__shm_leave(
+	struct shm_port *own, const struct address *peer, struct shm_peer *process, uint32_t ring)
+{
+	uint64_t id;
+	struct shm_request request = request_of(own, peer, &id);
+	struct shm_port *port = vbn__shm_find_port(id);
+	struct shm_reply reply;
+
+	request.ring = ring;
+	request.order = SHM_LEAVE;
+	if (port)
+		vbn__shm_answer(port, &request, &reply, NULL);
+	else if (process && !process->lost) /* what is not taken is said by the hang-up */
+		(void)!send(
+			process->source.fd, &request, sizeof(request), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

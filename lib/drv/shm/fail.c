@@ -1,6 +1,6 @@
 /* fail.c - the data path of a queue that has failed: what it had comes back in order */
 
-#include "drv/shm/shm.h"
+#include "drv/shm/ud.h"
 
 #include <stdio.h>
 
@@ -19,6 +19,10 @@ static void fail_queue(struct shm_queue *sq, enum vbn_status status, bool faulty
 	sq->ops.poll = failed_poll;
 	sq->ops.outstanding = vbn__shm_outstanding;
 	sq->queue.ops = &sq->ops;
+	if (sq->ud) {
+		vbn__shm_ud_stop(sq);
+		return;
+	}
 	vbn__shm_rx_stop(sq, faulty);
 	store_release(&segment_head(sq->in)->open, 0);
 }

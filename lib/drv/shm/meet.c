@@ -1,6 +1,7 @@
 /* meet.c - the socket of a port: who may come, and what becomes of what they ask for */
 
 #include "drv/shm/meet.h"
+#include "drv/shm/ud.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -124,7 +125,8 @@ static struct shm_queue *find_queue(struct shm_port *port, const struct shm_requ
 	for (struct vbn_queue *at = port->port.queues; at; at = at->next) {
 		struct shm_queue *sq = shm_queue(at);
 
-		if (at->number == request->number && sq->in && sq->nonce == request->nonce &&
+		if (at->number == request->number && (sq->in || sq->ud) &&
+			sq->nonce == request->nonce &&
 			(uint32_t)sq->transport == request->transport)
 			return sq;
 	}
@@ -141,21 +143,24 @@ static enum shm_status judge(
 	if (strncmp(request->name, port->name, SHM_NAME) != 0)
 		return SHM_OTHER_NAME;
 	sq = find_queue(port, request);
-	if (!sq || !load_once(&segment_head(sq->in)->open))
+	*queue = sq;
+	if (sq && sq->ud)
+		return SHM_OK; /* others may, too */
+	if (!sq || request->order != SHM_MEET || !load_once(&segment_head(sq->in)->open))
 		return SHM_NO_QUEUE;
 	/* As long as it takes nothing itself the next one may have it, with a ring of its own. */
 	if (sq->in->attached && (sq->out || vbn__shm_queue_renew(sq)))
 		return SHM_TAKEN;
-	*queue = sq;
 	return SHM_OK;
 }
 
 /* What is answered. With SHM_OK the queue's segment, which is the asker's to write into from here on;
  * else NULL. */
-struct shm_segment *vbn__shm_answer(
-	struct shm_port *port, const struct shm_request *request, struct shm_reply *reply)
+struct shm_segment *vbn__shm_answer(struct shm_port *port, const struct shm_request *request,
+	struct shm_reply *reply, const struct shm_source *client)
 {
-	struct shm_queue *sq;
+	struct shm_segment *segment;
+	struct shm_queue *sq = NULL;
 
 	*reply = (struct shm_reply){.magic = SHM_MAGIC,
 		.version_min = SHM_VERSION_MIN,
@@ -164,6 +169,11 @@ struct shm_segment *vbn__shm_answer(
 		.version = min((uint32_t)request->version_max, (uint32_t)SHM_VERSION)};
 	if (reply->status != SHM_OK)
 		return NULL;
+	if (sq->ud) {
+		segment = vbn__shm_ud_answer(sq, request, reply, client);
+		shm_count(port, SHM_ATTACHED, segment != NULL);
+		return segment;
+	}
 	sq->in->attached = true;
 	reply->ring_size = sq->in->ring_size;
 	reply->max_message = sq->rx.data_size;
@@ -223,6 +233,7 @@ static void client_free(struct shm_source *client)
 
 static void client_end(struct shm_source *client)
 {
+	vbn__shm_ud_client_gone(client->port, client);
 	for (struct shm_source **at = &client->port->clients; *at; at = &(*at)->next) {
 		if (*at == client) {
 			*at = client->next;
@@ -248,7 +259,9 @@ static void client_ready(struct shm_source *client)
 		client_end(client);
 		return;
 	}
-	segment = vbn__shm_answer(client->port, &request, &reply);
+	segment = vbn__shm_answer(client->port, &request, &reply, client);
+	if (request.order == SHM_LEAVE)
+		return;
 	if (!send_reply(client->fd, &reply, segment)) {
 		client_end(client);
 		return;

@@ -35,10 +35,10 @@ socklen_t vbn__shm_socket_name(uint64_t id, struct sockaddr_un *name);
 /* The port of this process with that id, or NULL. */
 struct shm_port *vbn__shm_find_port(uint64_t id);
 
-/* What is answered to a request. With SHM_OK the queue's segment, which is the asker's to write into
+/* What is answered to a request; client is NULL: it is of this process. With SHM_OK the queue's segment, which is the asker's to write into
  * from here on; else NULL. */
-struct shm_segment *vbn__shm_answer(
-	struct shm_port *port, const struct shm_request *request, struct shm_reply *reply);
+struct shm_segment *vbn__shm_answer(struct shm_port *port, const struct shm_request *request,
+	struct shm_reply *reply, const struct shm_source *client);
 /* Nobody else will need its descriptor. */
 void vbn__shm_close_fd(struct shm_segment *segment);
 

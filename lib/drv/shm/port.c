@@ -1,7 +1,7 @@
 /* port.c - the shm driver's table, and its ports, which are names in this host */
 
 #include "drv/shm/life.h"
-#include "drv/shm/shm.h"
+#include "drv/shm/ud.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,9 @@ static const struct counter_name counter_names[] = {
 	[SHM_LOST_PEERS] = {"lost_peers", "processes that were connected to and have gone"},
 	[SHM_FAULTS] = {"faults", "queues that failed because of what a peer wrote into its ring"},
 	[SHM_UNREAD] = {"unread", "messages that had come and were dropped with their queue"},
+	[SHM_UNTAKEN] = {"untaken", "datagrams whose receiver went without taking them"},
+	[SHM_OTHER_KEYS] = {"other_keys",
+		"queues that wanted to send datagrams here, and had another Q_Key"},
 };
 static_assert(ARRAY_SIZE(counter_names) == SHM_N_COUNTS, "each count has its name");
 
@@ -27,13 +30,14 @@ static void fill_info(const char *name, struct vbn_port_info *info)
 		.max_queues = 1 << 20,
 		.max_depth = SHM_MAX_DEPTH,
 		.max_gather = 30,
-		.max_reads = SHM_MAX_READS};
+		.max_reads = SHM_MAX_READS,
+		.datagram_room = UD_RING - UD_PAST_END};
 	if (strcmp(name, "shm") != 0)
 		snprintf(info->name, sizeof(info->name), "shm:%.40s", name);
 	else
 		strcpy(info->name, "shm");
 	strcpy(info->driver, "shm");
-	strcpy(info->capabilities, "rc uc send write imm read atomic");
+	strcpy(info->capabilities, "rc uc ud send write imm read atomic");
 }
 
 static int list(struct vbn_port_info *infos, int n)
@@ -48,7 +52,9 @@ static void close_port(struct vbn_port *base)
 	struct shm_port *port = shm_port(base);
 
 	vbn__counters_remove(&port->counters);
+	vbn__shm_ud_close(port);
 	vbn__shm_unlisten(port);
+	free(port->targets);
 	free(port->exports);
 	free(port);
 }
@@ -175,4 +181,9 @@ const struct driver vbn__driver_shm = {
 	.srq_stop = vbn__shm_srq_stop,
 	.srq_free = vbn__shm_srq_free,
 	.srq_posted = vbn__shm_srq_posted,
+	.peer_create = vbn__shm_peer_create,
+	.peer_destroy = vbn__shm_peer_destroy,
+	.peer_join = vbn__shm_peer_join,
+	.buf_source = vbn__shm_buf_source,
+	.queue_drops = vbn__shm_queue_drops,
 };

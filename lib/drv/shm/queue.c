@@ -1,7 +1,7 @@
 /* queue.c - a queue over shared memory: its segment and tables, connect, reset, free; modes */
 
 #include "drv/shm/life.h"
-#include "drv/shm/shm.h"
+#include "drv/shm/ud.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,10 +35,6 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 		{"pace_kbit", conf->pace_kbit != 0},
 	};
 
-	if (conf->transport == VBN_UD)
-		return fail(ENOTSUP,
-			"queue cannot be created: port %s has no datagrams: take RC or UC",
-			port->info.name);
 	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
 		if (techniques[i].wanted)
 			return fail(ENOTSUP,
@@ -113,6 +109,7 @@ static int make_tables(struct shm_queue *sq, const struct vbn_queue_conf *conf)
 /* Accepts a half-made one; on the control thread. */
 static void free_memory(struct shm_queue *sq)
 {
+	vbn__shm_ud_free(sq);
 	vbn__shm_segment_put(sq->in);
 	vbn__shm_segment_put(sq->out);
 	vbn__shm_life_put(sq->life);
@@ -142,7 +139,6 @@ int vbn__shm_queue_create(struct vbn_port *port, struct queue_list *list,
 	struct shm_queue *sq;
 	int ret = check_conf(port, conf);
 
-	(void)list;
 	if (ret)
 		return ret;
 	sq = aligned_alloc(CACHE_LINE, round_up(sizeof(*sq), CACHE_LINE));
@@ -156,7 +152,8 @@ int vbn__shm_queue_create(struct vbn_port *port, struct queue_list *list,
 	if (!ret)
 		ret = take_nonce(sq);
 	if (!ret)
-		ret = make_segment(sq, conf);
+		ret = conf->transport == VBN_UD ? vbn__shm_ud_make(sq, conf, list->worker)
+						: make_segment(sq, conf);
 	if (ret) {
 		free_memory(sq);
 		return ret;
@@ -174,10 +171,14 @@ void vbn__shm_queue_address(const struct vbn_queue *queue, struct vbn_address *w
 	struct address address = {.transport = queue->conf.transport,
 		.link = VBN_LINK_HOST,
 		.mtu = queue->port->mtu,
-		.qpn = queue->number,
-		.reads = (uint8_t)queue->conf.max_reads.value,
-		.peer_reads = (uint8_t)queue->conf.max_peer_reads.value};
+		.qpn = queue->number};
 
+	if (sq->ud) {
+		address.qkey = queue->conf.qkey.value;
+	} else {
+		address.reads = (uint8_t)queue->conf.max_reads.value;
+		address.peer_reads = (uint8_t)queue->conf.max_peer_reads.value;
+	}
 	memcpy(address.gid, &shm_port(queue->port)->id, sizeof(uint64_t));
 	memcpy(address.gid + sizeof(uint64_t), &sq->nonce, sizeof(uint64_t));
 	vbn__address_pack(&address, wire);
@@ -230,8 +231,13 @@ int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
 	struct shm_queue *sq = shm_queue(queue);
 	struct shm_tx *tx = &sq->tx;
 	struct shm_terms terms;
-	int ret = vbn__shm_attach(sq, peer, &sq->out, &terms, &sq->process);
+	int ret;
 
+	if (sq->ud) {
+		vbn__shm_ud_connect(sq);
+		return 0;
+	}
+	ret = vbn__shm_attach(sq, peer, &sq->out, &terms, &sq->process);
 	if (ret)
 		return ret;
 	sq->peer = *peer;
@@ -254,7 +260,10 @@ int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
 
 int vbn__shm_queue_fail(struct vbn_queue *queue)
 {
-	store_release(&segment_head(shm_queue(queue)->in)->open, 0);
+	const struct shm_queue *sq = shm_queue(queue);
+
+	if (sq->in) /* who sends datagrams sees it when it is told what was taken */
+		store_release(&segment_head(sq->in)->open, 0);
 	return 0;
 }
 
@@ -269,10 +278,12 @@ cold void vbn__shm_queue_news(struct vbn_queue *queue, uint32_t news)
 {
 	struct shm_queue *sq = shm_queue(queue);
 
-	(void)news;
-	if (!queue->connected || queue->failed)
+	if (sq->ud)
+		vbn__shm_ud_news(sq);
+	if (!queue->connected || queue->failed || !(news & NEWS_QP))
 		return;
-	vbn__shm_progress(sq); /* what the peer has said before */
+	if (!sq->ud)
+		vbn__shm_progress(sq); /* what the peer has said before */
 	if (load_once(&sq->gone))
 		vbn__shm_fail(sq, VBN_REMOTE_ABORTED,
 			"its process has ended: see why, and connect to the one that takes its place");
@@ -313,6 +324,10 @@ int vbn__shm_queue_reset(struct vbn_queue *queue)
 	__atomic_store_n(&queue->news, 0, __ATOMIC_RELAXED);
 	if (take_nonce(sq))
 		return -EIO;
+	if (sq->ud) {
+		vbn__shm_ud_end(sq);
+		return 0;
+	}
 	return make_segment(sq, &queue->conf);
 }
 
@@ -324,6 +339,8 @@ void vbn__shm_queue_stop(struct vbn_queue *queue)
 
 	if (sq->in)
 		store_release(&segment_head(sq->in)->open, 0);
+	if (sq->ud)
+		vbn__shm_ud_end(sq);
 	vbn__shm_detach(shm_port(queue->port), sq->process);
 	sq->process = NULL;
 }
@@ -378,21 +395,30 @@ void vbn__shm_queue_modes(const struct vbn_queue *queue, struct mode_report *rep
 	vbn__mode_add(report, "tx_ring",
 		asked->tx_depth ? vbn__mode_number(asked->tx_depth, "") : "auto",
 		vbn__mode_number(sq->tx.mask + 1ull, "messages"), "%s",
-		sq->out ? "and as many bytes as the peer's ring takes" : "not connected yet");
+		sq->ud            ? "what finds no room in its peer's ring is dropped"
+			: sq->out ? "and as many bytes as the peer's ring takes"
+				  : "not connected yet");
 	vbn__mode_add(report, "rx_ring",
 		asked->rx_depth ? vbn__mode_number(asked->rx_depth, "") : "auto",
-		vbn__mode_number(sq->in ? sq->in->ring_size : 0, "B"),
-		"%u bufs of pool \"%s\" are kept for it, %s", sq->rx.bufs->depth,
+		vbn__mode_number(sq->ud  ? UD_RING
+				: sq->in ? sq->in->ring_size
+					 : 0,
+			"B"),
+		"%s%u bufs of pool \"%s\" are kept for it, %s",
+		sq->ud ? "for each that sends to it, up to 128; " : "", sq->rx.bufs->depth,
 		sq->rx.bufs->pool->name, sq->rx.bufs->srq ? "shared with others" : "its own");
-	vbn__mode_add(report, "ring_pages", vbn__shm_pages_asked(), sq->in ? sq->in->pages : "none",
-		"%s", sq->in ? sq->in->why : "");
+	if (!sq->ud)
+		vbn__mode_add(report, "ring_pages", vbn__shm_pages_asked(),
+			sq->in ? sq->in->pages : "none", "%s", sq->in ? sq->in->why : "");
 	vbn__mode_add(report, "shared_cq", vbn__mode_switch(asked->shared_cq), "off",
 		"each queue is polled by itself");
 	vbn__mode_add(report, "doorbell", vbn__mode_switch(asked->doorbell_burst), "one a flush",
 		"one store shows a burst; the peer polls");
+	report_sleep(queue, report);
+	if (sq->ud)
+		return;
 	vbn__mode_add(report, "box", "auto", vbn__mode_number(SHM_BOX_DATA, "B"),
 		"a lone message up to this goes by lines that both ends write by turns");
-	report_sleep(queue, report);
 	vbn__mode_add(report, "one_sided", "auto", "by the peer's poll",
 		"writes, reads and atomics are carried out when their target polls its queue");
 }

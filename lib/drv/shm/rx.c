@@ -2,6 +2,7 @@
 
 #include "drv/shm/box.h"
 #include "drv/shm/life.h"
+#include "drv/shm/ud.h"
 
 enum {
 	FEW = 128,    /* bytes that are copied without a call */
@@ -568,6 +569,8 @@ int vbn__shm_take_rest(struct shm_queue *sq, struct vbn_buf **bufs, struct vbn_e
 	uint64_t bytes = 0;
 	int got = 0;
 
+	if (sq->ud)
+		return vbn__shm_ud_take_rest(sq, bufs, events, n);
 	while (got < n && !sq->failure.reported) {
 		struct vbn_event event;
 		enum found found = take_message(sq, &event);

@@ -18,6 +18,7 @@
  *   serve.c      what the peer asks for: writes, reads, atomics; and the answers
  *   export.c     memory that peers may ask for
  *   fail.c       the data path of a failed queue
+ *   ud.h         datagrams: ud.c how pairs meet, ud_tx.c sent, ud_rx.c received
  *   sleep.c      a worker that sleeps until a peer sends
  *   srq.c        bufs that several queues receive into
  *
@@ -30,6 +31,9 @@
  * ring, which is the peer's memory: it is there whatever becomes of the sender. Writes, reads and
  * atomics are carried out by the owner of the memory, when it polls the queue that they come by; a
  * write is done when the peer has said so by `taken`, a read when its answer is here.
+ *
+ * Datagrams have none of this: their queue has a ring for each that sends to it, and what does not fit is
+ * dropped (ud.h).
  *
  * A peer is hostile. Its process is of the same user, or it is refused. It may write what it likes
  * into both segments, and nothing else: they are sealed against shrinking, so that no access is beyond
@@ -93,6 +97,8 @@ enum shm_count {
 	SHM_LOST_PEERS,
 	SHM_FAULTS,
 	SHM_UNREAD,
+	SHM_UNTAKEN,
+	SHM_OTHER_KEYS,
 	SHM_N_COUNTS
 };
 
@@ -100,6 +106,8 @@ struct shm_source; /* a watched descriptor: meet.h */
 struct shm_peer;   /* another process: ask.c's */
 struct shm_life;   /* life.h */
 struct shm_exports;
+struct ud_target; /* ud.h */
+struct shm_ud;
 
 struct shm_port {
 	struct vbn_port port;
@@ -111,6 +119,8 @@ struct shm_port {
 	struct shm_source *listener;
 	struct shm_source *clients; /* that have connected here */
 	struct shm_peer *peers;     /* that this port has connected to */
+	struct shm_source *sweep;   /* ud.c's timer; NULL: none yet */
+	struct ud_target **targets; /* of its peers, by index; NULL: none yet */
 	struct shm_port *next;
 	struct counter_set counters;
 	uint64_t counts[SHM_N_COUNTS]; /* of several threads: atomic */
@@ -138,6 +148,7 @@ void vbn__shm_unlisten(struct shm_port *port);
 struct shm_terms {
 	uint32_t ring_size;
 	uint32_t max_message; /* bytes of its receives */
+	uint32_t ring;        /* of datagrams: what the receiver calls it */
 };
 
 /* Fetches the segment of a peer's queue. *process is NULL where that is in this process. */
@@ -145,6 +156,9 @@ struct shm_queue;
 int vbn__shm_attach(struct shm_queue *sq, const struct address *peer, struct shm_segment **segment,
 	struct shm_terms *terms, struct shm_peer **process);
 void vbn__shm_detach(struct shm_port *port, struct shm_peer *process);
+/* Tells a queue for datagrams that nobody writes into this ring of its any more. */
+void vbn__shm_leave(
+	struct shm_port *port, const struct address *peer, struct shm_peer *process, uint32_t ring);
 /* The word that says when it dies (life.h), with a ref more; NULL: there is none. */
 struct shm_life *vbn__shm_life_of(struct shm_peer *process);
 
@@ -263,6 +277,7 @@ struct shm_queue {
 	uint32_t gone; /* set by the control thread: the peer's process has ended */
 	struct shm_failure failure;
 	struct queue_ops ops;
+	struct shm_ud *ud; /* NULL: it is of RC or UC */
 	/* control path */
 	uint64_t nonce;               /* what the writer of `in` must know */
 	enum vbn_transport transport; /* for the control thread, which may be asked at once */
@@ -289,6 +304,10 @@ void vbn__shm_tx_go_on(struct shm_queue *sq);
 /* Room for a record of `size` bytes, once what the peer has taken is known and a PAD is written; NULL
  * where there is none. */
 uint8_t *vbn__shm_room(struct shm_queue *sq, uint32_t size);
+/* `len` bytes of a chain, from `skip` on. */
+void vbn__shm_chain_copy(uint8_t *to, const struct vbn_buf *buf, uint32_t skip, uint32_t len);
+/* Segments that are not empty; -EINVAL: too many. */
+int vbn__shm_check_chain(const struct shm_queue *sq, const struct vbn_buf *buf);
 /* Shows what is in the ring. False: the peer takes nothing any more, and the queue has failed. */
 bool vbn__shm_publish(struct shm_queue *sq);
 

@@ -44,13 +44,13 @@ cold bool vbn__shm_wake(struct shm_queue *sq)
 
 /* ---- the sleeper ---- */
 
-/* What waits for the peer to take something is not woken by that, nor is a failed queue that has not
+/* A queue for datagrams has no one word that all its senders could look at. What waits for the peer to take something is not woken by that, nor is a failed queue that has not
  * said so. */
 uint32_t *vbn__shm_sleep(struct vbn_queue *queue)
 {
 	struct shm_queue *sq = shm_queue(queue);
 
-	if (sq->tx.tail != sq->tx.head || sq->rx.pending_head != sq->rx.pending_tail ||
+	if (sq->ud || sq->tx.tail != sq->tx.head || sq->rx.pending_head != sq->rx.pending_tail ||
 		(queue->failed && !sq->failure.reported))
 		return NULL;
 	store_once(&sq->rx.head->sleeps, 1);

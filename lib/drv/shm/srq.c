@@ -42,10 +42,7 @@ int vbn__shm_srq_create(struct vbn_port *port, struct queue_list *list,
 	struct shm_srq *srq;
 
 	(void)list;
-	if (conf->datagrams)
-		return fail(ENOTSUP,
-			"srq cannot be created: port %s has no datagrams: leave `datagrams` unset",
-			port->info.name);
+	(void)port;
 	srq = calloc(1, sizeof(*srq));
 	if (!srq)
 		return -ENOMEM;

@@ -111,8 +111,7 @@ static force_inline void publish_box(struct shm_queue *sq)
 
 /* ---- operations that wait ---- */
 
-/* `len` bytes of a chain, from `skip` on. */
-static fast_path void chain_copy(
+fast_path void vbn__shm_chain_copy(
 	uint8_t *to, const struct vbn_buf *buf, uint32_t skip, uint32_t len)
 {
 	while (len) {
@@ -154,7 +153,7 @@ static fast_path bool put_piece(struct shm_queue *sq, struct shm_wqe *wqe, enum 
 		return false;
 	memcpy(at + SHM_WORD, extra, extra_size);
 	if (len)
-		chain_copy(at + SHM_WORD + extra_size, wqe->buf, wqe->done, len);
+		vbn__shm_chain_copy(at + SHM_WORD + extra_size, wqe->buf, wqe->done, len);
 	ring_put(&sq->tx.ring, size, record_header(kind, len));
 	wqe->done += len;
 	return true;
@@ -267,8 +266,7 @@ fast_path void vbn__shm_tx_go_on(struct shm_queue *sq)
 
 /* ---- stage: what waits or comes back ---- */
 
-/* Segments that are not empty; -EINVAL: too many. */
-static fast_path int check_chain(const struct shm_queue *sq, const struct vbn_buf *buf)
+fast_path int vbn__shm_check_chain(const struct shm_queue *sq, const struct vbn_buf *buf)
 {
 	uint32_t n = 0;
 
@@ -346,7 +344,7 @@ static fast_path int stage_any(
 		return -EMSGSIZE;
 	if (operation->atomics && (buf->len != 8 || buf->flags & VBN_BUF_CHAIN))
 		return -EMSGSIZE;
-	ret = check_chain(sq, buf);
+	ret = vbn__shm_check_chain(sq, buf);
 	if (ret)
 		return ret;
 	if (!reserve(sq) || !may_wait(sq, buf, operation))

@@ -10,14 +10,19 @@
 #include "drv/shm/shm.h"
 
 /* 1 had no life word, and the lines of the box one behind the other; 2 no word of who sleeps; 3 no
- * whole line in the box. */
-enum { SHM_VERSION = 4, SHM_VERSION_MIN = 4 };
+ * whole line in the box; 4 no datagrams. */
+enum { SHM_VERSION = 5, SHM_VERSION_MIN = 5 };
 
 enum { SHM_REPLY_FDS = 2 };
 
 #define SHM_MAGIC 0x534e4256u /* "VBNS" */
 
-/* "I want to write into the ring of that queue." */
+enum shm_order {
+	SHM_MEET,
+	SHM_LEAVE, /* of datagrams: nothing is answered */
+};
+
+/* "I want to write into the ring of that queue", or want to no more. */
 struct shm_request {
 	uint32_t magic;
 	uint16_t version_min, version_max; /* that the asker speaks */
@@ -25,8 +30,14 @@ struct shm_request {
 	uint32_t transport;
 	uint64_t nonce;
 	char name[SHM_NAME]; /* of the port */
+	/* datagrams: what the asker is called, the key, and the ring that it leaves */
+	uint8_t from_gid[16];
+	uint32_t from;
+	uint32_t qkey;
+	uint32_t ring;
+	uint32_t order;
 };
-static_assert(sizeof(struct shm_request) == 24 + SHM_NAME, "no byte is left to chance");
+static_assert(sizeof(struct shm_request) == 56 + SHM_NAME, "no byte is left to chance");
 
 enum shm_status {
 	SHM_OK,
@@ -34,6 +45,8 @@ enum shm_status {
 	SHM_OTHER_NAME,
 	SHM_NO_QUEUE,
 	SHM_TAKEN, /* somebody else writes into it already */
+	SHM_OTHER_KEY,
+	SHM_FULL, /* too many write to it */
 };
 
 struct shm_reply {
@@ -43,7 +56,8 @@ struct shm_reply {
 	uint32_t version; /* that holds: the highest that both speak */
 	uint32_t ring_size;
 	uint32_t max_message;
+	uint32_t ring, zero;
 };
-static_assert(sizeof(struct shm_reply) == 24, "no byte is left to chance");
+static_assert(sizeof(struct shm_reply) == 32, "no byte is left to chance");
 
 #endif
