@@ -191,6 +191,12 @@ static void ready(struct packet_run *run)
 	pthread_mutex_unlock(&run->lock);
 }
 
+/* The signal came before there was a run to stop: what takes time is not begun. */
+static int stopped_early(void)
+{
+	return stop_signal() ? -EINTR : 0;
+}
+
 int worker_setup(struct vbn_worker *vbn_worker, void *arg)
 {
 	struct packet_run *run = arg;
@@ -200,15 +206,19 @@ int worker_setup(struct vbn_worker *vbn_worker, void *arg)
 	worker->worker = vbn_worker;
 	worker->core = vbn_worker_core(vbn_worker);
 	worker->node = vbn_worker_node(vbn_worker);
-	if (stop_signal())
-		vbn_stop(); /* it came before there was a run to stop */
-	err = create_pool(worker);
+	err = stopped_early();
+	if (!err)
+		err = create_pool(worker);
 	for (int i = 0; i < worker->n_lanes && !err; i++) {
 		describe_lane(worker, i);
-		err = create_lane(worker, &worker->lanes[i]);
+		err = stopped_early();
+		if (!err)
+			err = create_lane(worker, &worker->lanes[i]);
 	}
 	for (int i = 0; i < worker->n_lanes && !err; i++)
 		err = vbn_queue_connect(worker->lanes[i].queue, NULL);
+	if (!err)
+		err = stopped_early();
 	if (!err && run->command->setup)
 		err = run->command->setup(worker);
 	if (!err)

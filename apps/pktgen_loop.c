@@ -3,7 +3,7 @@
 #include "pktgen.h"
 
 #define WINDOW_PATIENCE (SECOND / 10)
-#define LATE            (SECOND / 100) /* more is not made up for */
+#define LATE            0.01 /* seconds; more is not made up for */
 
 /* ---- what comes back ---- */
 
@@ -66,7 +66,7 @@ static int due(struct generator *gen, int burst, uint64_t now)
 	double due = (double)(now - gen->pace_from_ns) * gen->per_ns - (double)gen->paced;
 	double frames = due / gen->each;
 
-	if (frames > 2 * burst && due > (double)LATE * gen->per_ns) {
+	if (frames > 2 * burst && due > LATE * (double)SECOND * gen->per_ns) {
 		gen->pace_from_ns = now;
 		gen->paced = 0;
 		frames = burst;

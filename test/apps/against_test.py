@@ -2,8 +2,10 @@
 """against_test.py - verbena pktgen against verbena fwd and echo, over AF_XDP on a veth, a TAP device, and two emulated ConnectX: all that
 goes comes back, or is a drop by name on one side"""
 import signal
+import subprocess
+import time
 
-from command import DONE, LOST, VERBENA, CommandTest, main, strict_json
+from command import DONE, LOST, SLOWER, STOPPED, VERBENA, CommandTest, main, start, strict_json
 from packets import accounted, ended, ip, own_network, started, verbena
 
 MAC = "02:00:00:00:05:02"
@@ -95,6 +97,29 @@ class Against(CommandTest):
             n for name, n in result["drops"].items() if not name.startswith(("tx_", "kernel_rx"))), result)
         self.assertGreaterEqual(result["drops"]["no_port"], 1)
         self.assertGreaterEqual(result["replied"], 600)
+
+
+    def test_stopped(self):
+        """Whenever a signal comes, a command ends soon, and the interface is as it was."""
+        commands = (["pktgen", "--device", "xdp:here", "--duration", "60"],
+                    ["fwd", "macswap", "--device", "xdp:here", "--device", "tap:brief", "--rx-depth", "4096", "--tx-depth", "4096"])
+        for command in commands:
+            for delay in 0.02, 0.1, 0.3:
+                took = []
+                # A loaded machine may be slow once; a command that is slow is so each time.
+                while len(took) < 3 and (not took or took[-1] > 2 * SLOWER):
+                    process = start(*command)
+                    time.sleep(delay * SLOWER)
+                    began = time.monotonic()
+                    process.send_signal(signal.SIGTERM)
+                    status, _, err = ended(process)
+                    took.append(time.monotonic() - began)
+                    self.assertIn(status, (DONE, STOPPED, -signal.SIGTERM), err)
+                self.assertLess(took[-1], 2 * SLOWER, (command, delay, took))
+                shown = subprocess.run(["ip", "-d", "link", "show"], capture_output=True, text=True, check=True).stdout
+                self.assertNotIn("xdp", shown)
+                self.assertNotIn("PROMISC", shown)
+                self.assertNotIn("brief", shown)
 
 
 own_network()

@@ -137,6 +137,30 @@ class Forward(CommandTest):
         self.assertIn("/dev/full could not be written whole", err)
         self.assertEqual(strict_json(out)["sent"], 20)
 
+    def test_capture_slow(self):
+        """Given a pipe that nobody empties, then the frames go on, what is not captured is counted, and the end does not wait."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "pipe")
+            os.mkfifo(path)
+            answer = verbena("fwd", "macswap", "--device", "tap:slow", "--pcap", path)
+            self.status(answer, CANNOT)
+            self.assertIn("nobody reads that pipe", answer.err)
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            process = started("fwd", "macswap", "--device", "tap:slow", "--json", "-", "--pcap", path)
+            wire = Wire("slow")
+            sent = [udp4(b"%04d" % i * 50) for i in range(3000)]
+            came = through(wire, wire, sent)
+            wire.close()
+            process.send_signal(signal.SIGTERM)
+            status, out, err = ended(process)
+            os.close(reader)
+        result = strict_json(out)
+        self.assertEqual((status, len(came)), (CANNOT, 3000), err)
+        self.assertIn("takes nothing", err)
+        accounted(self, result)
+        self.assertGreater(result["capture"]["dropped"], 1000)
+        self.assertEqual(sum(result["capture"][key] for key in ("written", "filtered", "dropped")), 6000)
+
     def test_example(self):
         """l2fwd.c: frames go across, their MACs set."""
         process = subprocess.Popen([os.environ["L2FWD"], "tap:la", "tap:lb"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 
-from command import DONE, LOST, NO_PEER, SLOWER, STOPPED, USAGE, CommandTest, main, start
+from command import DONE, LOST, SLOWER, STOPPED, USAGE, CommandTest, main, start
 from packets import KEYS, Wire, checksum, ended, ip, own_network, started, strict_json, udp4, verbena, write_pcap
 
 
@@ -112,52 +112,6 @@ class Generate(CommandTest):
         self.assertTrue(counts[0] > counts[1] > counts[2] > 0, counts)
         self.assertEqual(found, self.sizes(wire, "--size", "60:7,590:4,1514:1", "--seed", "1"))
         self.assertNotEqual(found, self.sizes(wire, "--size", "imix", "--seed", "2"))
-        wire.close()
-
-    def test_rate(self):
-        """Frames, and bits with what is around a frame on the wire, go one after the other as the rate has it; never are they more."""
-        wire = device("paced")
-        for rate, size, per_second in ("2kpps", "64", 2000), ("10Mbit", "601", 2000), ("0.001Gbit", "76", 1250):
-            gaps, attempts = [], 0
-            # What else there is is what a busy machine makes up for.
-            while sum(abs(gap - 1) < 0.04 for gap in gaps) < 60:
-                attempts += 1
-                self.assertLess(attempts, 9, (rate, sorted(gaps)))
-                process = start("pktgen", "--device", "tap:paced", "--rate", rate, "--size", size, "--count", "250", "--json", "-")
-                times = [struct.unpack_from("=Q", frame, 52)[0] for frame in wire.receive(250)]
-                result = self.result(process)
-                self.assertEqual((len(times), result["sent"]), (250, 250))
-                self.assertLess(250 / per_second * 0.95, result["seconds"])
-                gaps += [(late - early) / 1e9 * per_second for early, late in zip(times, times[1:])]
-        wire.close()
-
-    def test_neighbours(self):
-        """Who asks for its addresses is answered; it asks who has another one, and sends there; where nobody has it that is said."""
-        wire = device("near")
-        mac, asked = bytes.fromhex("020000000077"), []
-        process = start("pktgen", "--device", "tap:near", "--src-ip", "10.9.0.1-10.9.0.3", "--dst-ip", "10.9.0.9", "--resolve", "--count", "40",
-                        "--rate", "100", "--json", "-")
-        while not asked:
-            asked = [f for f in wire.receive(1) if f[12:14] == b"\x08\x06" and f[38:42] == socket.inet_aton("10.9.0.9")]
-        ours = asked[0][6:12]
-        arp = b"\x08\x06" + struct.pack("!HHBBH", 1, 0x0800, 6, 4, 2) + mac + socket.inet_aton("10.9.0.9") + ours + socket.inet_aton("10.9.0.1")
-        wire.send(ours + mac + arp)
-        first = wire.receive(1)[0]
-        self.assertEqual(first[:6], mac)
-        question = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + socket.inet_aton("10.9.0.9") + bytes(6)
-        for address in "10.9.0.3", "10.9.0.4":
-            wire.send(b"\xff" * 6 + mac + b"\x08\x06" + question + socket.inet_aton(address))
-        frames = wire.receive(40)  # 39 and the answer
-        result = self.result(process)
-        answers = [f for f in frames if f[12:14] == b"\x08\x06"]
-        self.assertEqual([f[:6] + f[20:32] + f[38:42] for f in answers],
-                         [mac + b"\0\x02" + ours + socket.inet_aton("10.9.0.3") + socket.inet_aton("10.9.0.9")])
-        self.assertEqual((result["sent"], result["drops"]["stranger"]), (40 + result["neighbours"]["sent"], 1))
-        self.assertTrue(result["accounted"])
-        answer = verbena("pktgen", "--device", "tap:near", "--src-ip", "fd00::1", "--dst-ip", "fd00::9", "--resolve")
-        self.status(answer, NO_PEER)
-        self.assertIn("fd00::9 is not known", answer.err)
-        self.assertEqual({f[:6] for f in wire.receive(3)}, {bytes.fromhex("3333ff000009")})
         wire.close()
 
     def test_v6_and_tag(self):
