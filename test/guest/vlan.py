@@ -137,6 +137,6 @@ class Tests:
             self.assertGreater(stack.count()["drop_vlan"], 0)
 
     def test_wire_stack_vlan_vhca(self):
-        """The same at raw queues of the emulated ConnectX, which puts tags in itself."""
+        """The same at raw queues of the emulated ConnectX."""
         with self.stack(f"{VERBENA} vhca --wire tap:vhca --address 10.88.0.9/24 -- {STACK} {OPTIONS} mlx5_0 {ADDRESSES}"):
             self.talk()
