@@ -121,7 +121,6 @@ static void set_up_generator(const struct packet_worker *worker, struct generato
 			((uint64_t)place < (uint64_t)conf->count % (uint64_t)n);
 	gen->flow = pattern.n_flows ? (uint32_t)place % pattern.n_flows : 0;
 	gen->random = ((uint32_t)conf->seed * 2654435761u) ^ ((uint32_t)place * 40503u + 1);
-	gen->pace_from_ns = now_ns();
 	if (pattern.arp)
 		memset(gen->lane->peer, 0xff, 6);
 	if (conf->dst_mac)

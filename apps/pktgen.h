@@ -111,9 +111,9 @@ struct generator {
 	uint64_t sent;  /* staged; read by the monitor */
 	uint64_t limit; /* of it */
 	/* the pace, in frames or in bits on the wire */
-	uint64_t pace_from_ns, paced;
-	double per_ns; /* 0: as fast as it goes */
-	double each;   /* of a frame, in the mean */
+	uint64_t pace_from_ns, paced; /* pace_from_ns: 0 before the first of them */
+	double per_ns;                /* 0: as fast as it goes */
+	double each;                  /* of a frame, in the mean */
 	bool bits;
 	bool sends;
 	uint32_t flow, random;

@@ -63,8 +63,12 @@ static int receive(struct packet_worker *worker, struct lane *lane)
 /* What is due by the rate, in frames; what is later than two bursts, and than some time, is not made up for. */
 static int due(struct generator *gen, int burst, uint64_t now)
 {
-	double due = (double)(now - gen->pace_from_ns) * gen->per_ns - (double)gen->paced;
-	double frames = due / gen->each;
+	double due, frames;
+
+	if (!gen->pace_from_ns)
+		gen->pace_from_ns = now;
+	due = (double)(now - gen->pace_from_ns) * gen->per_ns - (double)gen->paced;
+	frames = due / gen->each;
 
 	if (frames > 2 * burst && due > LATE * (double)SECOND * gen->per_ns) {
 		gen->pace_from_ns = now;

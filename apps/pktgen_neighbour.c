@@ -259,18 +259,14 @@ static void ask_all(struct packet_worker *worker, uint64_t now)
 __attribute__((cold)) bool neighbours_found(struct packet_worker *worker)
 {
 	struct pktgen_worker *own = worker->own;
-	const uint64_t now = now_ns();
 
 	if (!neighbours_known(worker->run, own->pattern)) {
-		ask_all(worker, now);
+		ask_all(worker, now_ns());
 		return false;
 	}
 	own->waits = false;
-	for (int i = 0; i < worker->n_lanes; i++) {
-		struct lane *lane = &worker->lanes[i];
-
-		memcpy(lane->peer, own->pattern->neighbours[lane->device].mac, 6);
-		own->generators[i].pace_from_ns = now;
-	}
+	for (int i = 0; i < worker->n_lanes; i++)
+		memcpy(worker->lanes[i].peer, own->pattern->neighbours[worker->lanes[i].device].mac,
+			6);
 	return true;
 }
