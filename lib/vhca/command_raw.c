@@ -285,6 +285,8 @@ static int read_hash(struct vhca_request *request, struct vhca_qp_attr *attr)
 		return EOPNOTSUPP;
 	if (mlx5.rx_key_len != VHCA_RSS_KEY)
 		return EINVAL;
+	if (!mlx5.rx_hash_fields_mask && vhca_rqt_size(attr->rqt) > 1) /* a hash of nothing */
+		return EINVAL;
 	attr->hash_fields = mlx5.rx_hash_fields_mask;
 	memcpy(attr->hash_key, mlx5.rx_hash_key, VHCA_RSS_KEY);
 	return 0;

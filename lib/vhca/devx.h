@@ -4,9 +4,12 @@
  * a mailbox out, big-endian. An object is one of the device's own (object.c, queue.c, raw.c, steer.c)
  * under a handle of kind VHCA_DEVX, which holds it and the memory that it uses.
  *
- *   devx.c        objects, and the commands that make, change and ask them
- *   devx_caps.c   QUERY_HCA_CAP
- *   devx_prm.h    where the fields of mailboxes are
+ *   devx.c          objects, what they hold, and which command is whose
+ *   devx_queue.c    CQs, receive and send queues
+ *   devx_tir.c      indirection tables and TIRs
+ *   devx_counter.c  counters, and what is but a number
+ *   devx_caps.c     QUERY_HCA_CAP
+ *   devx_object.h   the seams among these; devx_prm.h, where the fields of mailboxes are
  *
  * With the device's lock held; 0 or a positive errno, which the mailbox out tells as a status.
  */

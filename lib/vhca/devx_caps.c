@@ -4,12 +4,13 @@
  * meters, tables of one's own making.
  */
 
-#include "vhca/devx_prm.h"
+#include "vhca/devx_object.h"
 
 enum {
 	CAP_GENERAL = 0,
 	CAP_ETHERNET = 1,
 	CAP_FLOW_TABLE = 7,
+	CAP_DEVICE_MEMORY = 15,
 	CAP_CURRENT = 1, /* bit of op_mod; else the most that could be set: it is the same */
 };
 
@@ -102,7 +103,8 @@ int vhca_devx_caps(struct vhca_mailbox *mailbox)
 	switch (in_get(mailbox, IN_OP_MOD) >> CAP_CURRENT) {
 	case CAP_GENERAL: put_general(mailbox); return 0;
 	case CAP_ETHERNET: put_ethernet(mailbox); return 0;
-	case CAP_FLOW_TABLE: return 0; /* nothing beyond what verbs' flows have */
+	case CAP_FLOW_TABLE:
+	case CAP_DEVICE_MEMORY: return 0; /* nothing beyond what verbs' flows have, and none */
 	default: return EINVAL;
 	}
 }

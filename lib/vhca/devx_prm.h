@@ -6,7 +6,7 @@
 #ifndef VHCA_DEVX_PRM_H
 #define VHCA_DEVX_PRM_H
 
-#include "vhca/devx.h"
+#include <stdint.h>
 
 #define FIELD(first_, width_)  ((uint32_t)(first_) << 8 | (width_))
 #define WITHIN(first_, field_) ((field_) + ((uint32_t)(first_) << 8))
@@ -90,28 +90,25 @@ enum {
 enum { WQ_TYPE_CYCLIC = 1, WQ_TYPE_CYCLIC_STRIDING = 3 };
 enum { QUEUE_RESET = 0, QUEUE_READY = 1, QUEUE_ERROR = 3 };
 
+/* What RQC and SQC have both, ... */
 enum {
-	RQC_RESERVED_LKEY = FIELD(0, 1),
+	QUEUE_RESERVED_LKEY = FIELD(0, 1),
+	QUEUE_STATE = FIELD(8, 4),
+	QUEUE_HAIRPIN = FIELD(14, 1),
+	QUEUE_USER_INDEX = FIELD(40, 24),
+	QUEUE_CQN = FIELD(72, 24),
+};
+
+/* ... and what one of them has. */
+enum {
 	RQC_DELAY_DROP = FIELD(1, 1),
 	RQC_SCATTER_FCS = FIELD(2, 1),
 	RQC_VLAN_STRIP_DISABLE = FIELD(3, 1),
 	RQC_MEMORY_TYPE = FIELD(4, 4),
-	RQC_STATE = FIELD(8, 4),
-	RQC_HAIRPIN = FIELD(14, 1),
-	RQC_USER_INDEX = FIELD(40, 24),
-	RQC_CQN = FIELD(72, 24),
 	RQC_COUNTER_SET = FIELD(96, 8),
-};
-
-enum {
-	SQC_RESERVED_LKEY = FIELD(0, 1),
 	SQC_CD_MASTER = FIELD(1, 1),
-	SQC_STATE = FIELD(8, 4),
-	SQC_HAIRPIN = FIELD(14, 1),
 	SQC_NON_WIRE = FIELD(15, 1),
 	SQC_STATIC = FIELD(16, 1),
-	SQC_USER_INDEX = FIELD(40, 24),
-	SQC_CQN = FIELD(72, 24),
 	SQC_RATE_LIMIT = FIELD(240, 16),
 	SQC_N_TIS = FIELD(256, 16),
 	SQC_TIS = FIELD(360, 24),
@@ -188,21 +185,6 @@ static inline void field_put(uint8_t *bytes, uint32_t size, uint32_t field, uint
 
 		bytes[bit / 8] |= (uint8_t)((value & 1) << (7 - bit % 8));
 	}
-}
-
-static inline uint64_t in_get(const struct vhca_mailbox *mailbox, uint32_t field)
-{
-	return field_get(mailbox->in, mailbox->in_size, field);
-}
-
-static inline uint32_t in_get32(const struct vhca_mailbox *mailbox, uint32_t first, uint32_t field)
-{
-	return (uint32_t)in_get(mailbox, WITHIN(first, field));
-}
-
-static inline void out_put(struct vhca_mailbox *mailbox, uint32_t field, uint64_t value)
-{
-	field_put(mailbox->out, mailbox->out_size, field, value);
 }
 
 #endif

@@ -238,6 +238,11 @@ uint32_t vhca_rqt_number(const struct vhca_rqt *rqt)
 	return rqt->number;
 }
 
+uint32_t vhca_rqt_size(const struct vhca_rqt *rqt)
+{
+	return rqt->n;
+}
+
 /* ---- TIRs ---- */
 
 static const uint64_t ipv4 = MLX5_RX_HASH_SRC_IPV4 | MLX5_RX_HASH_DST_IPV4;

@@ -53,10 +53,11 @@ void vhca_wq_strip_vlan(struct vhca_wq *wq, bool strip);
 
 int vhca_rqt_create(struct vhca_context *context, struct vhca_wq *const *wqs, uint32_t n,
 	struct vhca_rqt **rqt);
-/* The table becomes another one, of the same size at most. */
+/* The table becomes another one. */
 int vhca_rqt_modify(struct vhca_rqt *rqt, struct vhca_wq *const *wqs, uint32_t n);
 void vhca_rqt_destroy(struct vhca_rqt *rqt);
 uint32_t vhca_rqt_number(const struct vhca_rqt *rqt);
+uint32_t vhca_rqt_size(const struct vhca_rqt *rqt);
 
 /* ---- TIRs: what a rule of steering leads to ---- */
 

@@ -29,6 +29,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 SOL_PACKET, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 263, 23, 33
+PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 8, 1 << 4
 
 # How the PMD works, its argument, and whether DevX is there.
 STRIDES = ",mprq_en=1,rxqs_min_mprq=1,rxq_cqe_comp_en=1"  # what a device is asked for
@@ -97,6 +98,15 @@ def swapped(frame):
     return frame[6:12] + frame[:6] + frame[12:]
 
 
+def tagged(frame, tci):
+    return frame[:12] + struct.pack("!2H", 0x8100, tci) + frame[12:]
+
+
+def is_udp(frame):
+    at = 16 if frame[12:14] == b"\x81\0" else 12
+    return frame[at:at + 2] == b"\x08\x00" and frame[at + 11] == 17
+
+
 class Peer:
     """The far end of the pair, by a packet socket."""
 
@@ -104,6 +114,7 @@ class Peer:
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
         self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
         self.socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+        self.socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         self.socket.bind((FAR, 0))
         self.mac, self.near = mac_of(FAR), mac_of(NEAR)
 
@@ -111,13 +122,22 @@ class Peer:
         while select.select([self.socket], [], [], 0)[0]:
             self.socket.recv(65536)
 
+    def take(self):
+        """The next frame, with its tag, which the kernel tells of beside it."""
+        frame, beside, _, _ = self.socket.recvmsg(65536, socket.CMSG_SPACE(20))
+        for level, kind, data in beside:
+            if (level, kind) == (SOL_PACKET, PACKET_AUXDATA) and len(data) >= 20:
+                status, tci = struct.unpack_from("I", data)[0], struct.unpack_from("H", data, 16)[0]
+                frame = tagged(frame, tci) if status & TP_STATUS_VLAN_VALID else frame
+        return frame
+
     def receive(self, n):
         """So many frames of UDP; fewer only when patience ends."""
         frames, end = [], time.monotonic() + PATIENCE_S
         while len(frames) < n and time.monotonic() < end:
             if select.select([self.socket], [], [], 1)[0]:
-                frame = self.socket.recv(65536)
-                if frame[12:14] == b"\x08\x00" and frame[23] == 17:
+                frame = self.take()
+                if is_udp(frame):
                     frames.append(frame)
         return frames
 
@@ -125,16 +145,16 @@ class Peer:
         return [udp_frame(self.near, self.mac, size, first + i, **what) for i, size in enumerate(sizes)]
 
     def exchange(self, frames, expected):
-        """Sends all, a window at a time; what comes back must be what `expected` makes of them."""
+        """Sends all, a window at a time; what comes back must be what `expected` makes of them: of some, nothing."""
         for at in range(0, len(frames), WINDOW):
             window = frames[at:at + WINDOW]
             for frame in window:
                 self.socket.send(frame)
-            back = self.receive(len(window))
-            due = sorted(expected(frame) for frame in window)
+            due = sorted(filter(None, map(expected, window)))
+            back = self.receive(len(due))
             if sorted(back) != due:
                 odd = next((frame for frame in back if frame not in due), b"")
-                raise Wrong(f"{len(back)} of {len(window)} frames came back, one of which is {odd[:64].hex()} "
+                raise Wrong(f"{len(back)} of {len(due)} frames came back, one of which is {odd[:64].hex()} "
                             f"where {due[0][:64].hex()} was due")
         return len(frames)
 

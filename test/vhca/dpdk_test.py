@@ -15,7 +15,7 @@ import struct
 import sys
 import time
 
-from dpdk import (BURST, FAR, MODES, PATIENCE_S, STRIDES, TESTPMD, Peer, Wrong, begin, checksum, run_command, run_sessions, swapped)
+from dpdk import (BURST, FAR, MODES, NEAR, PATIENCE_S, STRIDES, TESTPMD, Peer, Wrong, begin, checksum, run_command, run_sessions, swapped, tagged)
 
 SIZES = [60, 61, 64, 65, 127, 128, 200, 256, 511, 512, 1000, 1280, 1499, 1500, 1513, 1514]
 
@@ -128,12 +128,49 @@ def rss(pmd, peer):
     return f"{packets[0]} and {packets[1]} frames"
 
 
+def expect_said(pmd, command, reason):
+    text = pmd.tell(command)
+    if reason not in text:
+        raise Wrong(f"\"{command}\" is not refused by \"{reason}\", but: {text[-300:]}")
+
+
+def vlan_filter(pmd, peer):
+    """Of two VLANs the port is told of one."""
+    pmd.tell("set promisc 0 off", "vlan set filter on 0", "rx_vlan add 5 0", "set fwd macswap", "start")
+    frames = [tagged(frame, 5 + i % 2) for i, frame in enumerate(peer.frames(sizes(100), 40000))]
+    peer.exchange(frames, lambda frame: swapped(frame) if frame[15] == 5 else None)
+    pmd.tell("stop", "rx_vlan rm 5 0", "vlan set filter off 0", "set promisc 0 on")
+    return f"{len(frames) // 2} of {len(frames)} frames"
+
+
+def vlan_strip(pmd, peer):
+    """A tag comes beside its frame; of two, the first. More than one tag the device does not take."""
+    pmd.tell("vlan set strip on 0", "set fwd macswap", "start")
+    frames = [tagged(frame, 0x6000 + i) for i, frame in enumerate(peer.frames(sizes(100), 41000))]
+    done = peer.exchange(frames, lambda frame: swapped(frame[:12] + frame[16:]))
+    pmd.tell("stop", "vlan set strip off 0")
+    expect_said(pmd, "vlan set qinq_strip on 0", "must be within Rx offloads capabilities")
+    expect_said(pmd, "vlan set extend on 0", "must be within Rx offloads capabilities")
+    return f"{done} frames"
+
+
+def vlan_insert(pmd, peer):
+    pmd.tell("port stop 0", "tx_vlan set 0 7", "port start 0", "set fwd macswap", "start")
+    done = peer.exchange(peer.frames(sizes(100), 42000), lambda frame: tagged(swapped(frame), 7))
+    pmd.tell("stop", "port stop 0", "tx_vlan reset 0")
+    expect_said(pmd, "tso set 1400 0", "TSO is not supported")
+    pmd.tell("port start 0")
+    return f"{done} frames"
+
+
 UDP = "flow create 0 ingress pattern eth / ipv4 / udp dst is {} / end actions {} / end"
 
 
 def flow_rules(pmd, peer):
     """Dropped, sent to a queue, marked and counted, by the port that a frame goes to."""
     counts = pmd.name != "matchers"  # without DevX the PMD has no counters for its matchers
+    if not counts:
+        expect_said(pmd, UDP.format(6, "count / queue index 0"), "count action not supported")
     actions = ("drop", "queue index 1", f"mark id 4660 / {'count / ' if counts else ''}queue index 0")
     for port, action in zip((7, 8, 9), actions):
         text = pmd.tell(UDP.format(port, action))
@@ -161,11 +198,16 @@ def flow_rules(pmd, peer):
 
 
 COMMON = (("io", forward("io", lambda frame: frame)), ("macswap", forward("macswap", swapped)), ("rxonly", rxonly),
-          ("txonly", txonly), ("icmpecho", icmpecho), ("two queues", rss), ("rte_flow", flow_rules), ("csum", csum))
+          ("txonly", txonly), ("icmpecho", icmpecho), ("two queues", rss), ("rte_flow", flow_rules), ("csum", csum),
+          ("VLAN filter", vlan_filter), ("VLAN strip", vlan_strip), ("VLAN insert", vlan_insert))
 
 
 def jumbo(pmd, peer):
     pmd.tell("set fwd macswap", "start")
+    for mtu in 5000, 9000:  # the PMD sets that of the network device
+        pmd.tell(f"port config mtu 0 {mtu}")
+        if f"mtu {mtu} " not in run_command("ip", "link", "show", NEAR):
+            raise Wrong(f"the interface has no MTU of {mtu}")
     n = peer.exchange(peer.frames([9014, 60, 8000, 4096, 1514, 9013] * 20, 30000), swapped)
     pmd.tell("stop")
     return f"{n} frames to 9014 bytes"

@@ -8,9 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-const char *vhca_present(
-	void); /* asked for, so that the linker keeps the library ahead of libibverbs */
-
 enum { GID_INDEX = 3, PATIENCE_S = 10 };
 
 static double now(void)

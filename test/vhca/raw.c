@@ -21,6 +21,7 @@ static void open_device(struct raw *raw)
 
 	snprintf(text, sizeof(text), "%d", raw->conf.cqe_size);
 	setenv("MLX5_CQE_SIZE", text, 1);
+	assert_non_null(vhca_present());
 	list = ibv_get_device_list(&n);
 	assert_non_null(list);
 	assert_true(n > raw->conf.device);

@@ -119,6 +119,41 @@ static int eth_inline_end(void)
 	return first_cqe(&bench);
 }
 
+/* Of a tag that is to be inserted: neither 802.1Q nor 802.1ad; and where the device takes none. */
+static void with_a_tag(struct mlx5_wqe_eth_seg *eth)
+{
+	eth->inline_hdr_sz = htobe16(0x8000);
+}
+
+static void with_an_odd_tag(struct mlx5_wqe_eth_seg *eth)
+{
+	eth->inline_hdr_sz = htobe16(0x8002);
+}
+
+static int eth_insert_reserved(void)
+{
+	return spoiled(with_an_odd_tag);
+}
+
+static int eth_insert_inline(void)
+{
+	setenv("VHCA_PROFILE", "connectx4lx", 1);
+	return spoiled(with_a_tag);
+}
+
+/* More headers than the field has bits for, in a WQE that would have room for them. */
+static int eth_inline_long(void)
+{
+	struct bench bench;
+	uint8_t *wqe;
+
+	open_bench(&bench, (struct raw_conf){.receiver = RAW_NONE});
+	wqe = ring_write_ctrl(&bench.ring, MLX5_OPCODE_SEND, 63);
+	((struct mlx5_wqe_eth_seg *)(void *)(wqe + 16))->inline_hdr_sz = htobe16(0x400);
+	ring_post(&bench.ring);
+	return first_cqe(&bench);
+}
+
 static int eth_missing(void)
 {
 	struct bench bench;
@@ -145,6 +180,31 @@ static int mpw_empty(void)
 
 	open_bench(&bench, (struct raw_conf){.receiver = RAW_NONE});
 	ring_write_ctrl(&bench.ring, MULTI_PACKET, 2);
+	ring_post(&bench.ring);
+	return first_cqe(&bench);
+}
+
+/* The second frame is inline data that ends behind the WQE. */
+static int mpw_inline_end(void)
+{
+	struct bench bench;
+	uint8_t *wqe;
+
+	open_bench(&bench, (struct raw_conf){.receiver = RAW_NONE});
+	wqe = ring_write_ctrl(&bench.ring, MULTI_PACKET, 5);
+	ring_data(wqe + 32, FRAME, bench.ring.lkey, bench.ring.memory);
+	*(uint32_t *)(void *)(wqe + 48) = htobe32(MLX5_INLINE_SEG | 60);
+	ring_post(&bench.ring);
+	return first_cqe(&bench);
+}
+
+static int mpw_bounds(void)
+{
+	struct bench bench;
+
+	open_bench(&bench, (struct raw_conf){.receiver = RAW_NONE});
+	bench.ring.memory += (uint64_t)RAW_SLOT * RAW_SLOTS - FRAME + 1;
+	write_frame(&bench, MULTI_PACKET, FRAME);
 	ring_post(&bench.ring);
 	return first_cqe(&bench);
 }
@@ -241,9 +301,14 @@ static struct rule_case cases[] = {
 	REPORTED(eth_inline, ETH_INLINE, QP_ERROR),
 	REPORTED(eth_inline_tag, ETH_INLINE, QP_ERROR),
 	REPORTED(eth_inline_end, SEGMENT_END, QP_ERROR),
+	REPORTED(eth_inline_long, SEGMENT_END, QP_ERROR),
+	UNDEFINED(eth_insert_reserved, ETH_RESERVED, FINE, QP_ERROR),
+	REPORTED(eth_insert_inline, ETH_INLINE, QP_ERROR),
 	REPORTED(eth_missing, WQE_DS, QP_ERROR),
 	REPORTED(mpw_header, MPW_HEADER, QP_ERROR),
 	REPORTED(mpw_empty, WQE_DS, QP_ERROR),
+	REPORTED(mpw_inline_end, SEGMENT_END, QP_ERROR),
+	REPORTED(mpw_bounds, LKEY_BOUNDS, PROTECTION),
 	REPORTED(mpw_unknown, WQE_OPCODE, QP_ERROR),
 	REPORTED(tso_unknown, WQE_OPCODE, QP_ERROR),
 	UNDEFINED(frame_size, FRAME_SIZE, FINE, FLUSHED),

@@ -565,6 +565,40 @@ static void consumer_of_16_bits(void **state)
 	raw_close(&raw);
 }
 
+/* What is asked for, and has no such header, leaves as it is. */
+static void sums_of_nothing(void **state)
+{
+	struct raw raw;
+	struct ring ring;
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	ring_take(&ring, &raw.side);
+	for (uint32_t i = 0; i < 3; i++) {
+		uint32_t size = raw_make(raw_slot(&raw, 0), &(struct raw_frame){.payload = 40 + i});
+		uint8_t *wqe = ring_write_ctrl(&ring, MLX5_OPCODE_SEND, 3);
+		struct mlx5_wqe_eth_seg *eth = (void *)(wqe + 16);
+		uint8_t *frame = raw_slot(&raw, 0);
+
+		raw_spoil_sums(frame, false, false, false);
+		if (i == 0)
+			frame[13] = 0x06; /* ARP's type */
+		else if (i == 1)
+			frame[14] = 0x43; /* a header of 12 bytes */
+		else
+			frame[16] = 0xff; /* longer than the frame */
+		eth->cs_flags = MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM;
+		raw_post_plain(&raw, 1, RAW_SLOT);
+		ring_data(wqe + 32, size, raw.side.mr->lkey, (uintptr_t)frame);
+		ring_post(&ring);
+		assert_int_equal(ring_wait(&ring)->op_own >> 4, MLX5_CQE_REQ);
+		assert_int_equal(be32toh(raw_wait(&raw)->byte_cnt), size);
+		if (i < 2)
+			assert_memory_equal(raw_slot(&raw, 1), frame, size);
+	}
+	raw_close(&raw);
+}
+
 /* ---- two ports, each plugged into the other ---- */
 
 static void between_devices(void **state)
@@ -641,6 +675,41 @@ static int hash_error(struct raw *raw, uint64_t fields, uint8_t key_bytes, uint8
 	return errno;
 }
 
+/* Of strides there are 64 bytes to 8 KiB, 8 to 16384 to a WQE. */
+static void strides_refused(struct raw *raw)
+{
+	static const struct {
+		uint8_t bytes, strides;
+	} wrong[] = {{5, 6}, {14, 6}, {6, 2}, {6, 15}, {0, 0}, {255, 255}};
+	struct ibv_wq_init_attr attr = {.wq_type = IBV_WQT_RQ,
+		.max_wr = 4,
+		.max_sge = 1,
+		.pd = raw->pd,
+		.cq = raw->side.recv_cq};
+
+	for (size_t i = 0; i < N(wrong); i++) {
+		struct mlx5dv_wq_init_attr dv = {.comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ,
+			.striding_rq_attrs = {wrong[i].bytes, wrong[i].strides, 0}};
+
+		errno = 0;
+		assert_null(mlx5dv_create_wq(raw->context, &attr, &dv));
+		assert_int_equal(errno, EINVAL);
+	}
+}
+
+/* A table of two queues, and nothing to choose by. */
+static void hash_of_nothing(void)
+{
+	struct raw raw;
+
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .n_wqs = 2, .hash = RAW_ALL_HASH});
+	assert_int_equal(hash_error(&raw, 0, 40, IBV_RX_HASH_FUNC_TOEPLITZ), EINVAL);
+	assert_int_equal(hash_error(&raw, IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_SRC_PORT_UDP, 40,
+				 IBV_RX_HASH_FUNC_TOEPLITZ),
+		EINVAL);
+	raw_close(&raw);
+}
+
 static void refused(void **state)
 {
 	struct ibv_wq_init_attr wq = {.wq_type = IBV_WQT_RQ,
@@ -655,7 +724,9 @@ static void refused(void **state)
 	struct raw raw;
 
 	(void)state;
+	hash_of_nothing();
 	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
+	strides_refused(&raw);
 	assert_int_equal(hash_error(&raw, IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_SRC_IPV6, 40,
 				 IBV_RX_HASH_FUNC_TOEPLITZ),
 		EINVAL);
@@ -687,6 +758,7 @@ int main(void)
 		cmocka_unit_test(short_frames),
 		cmocka_unit_test(offloaded_sums),
 		cmocka_unit_test(zero_sum),
+		cmocka_unit_test(sums_of_nothing),
 		cmocka_unit_test(inserted_tag),
 		cmocka_unit_test(stripped_tag),
 		cmocka_unit_test(described),
