@@ -20,7 +20,7 @@ static const struct option options[] = {
 	{"port", "N", VALUE_COUNT, offsetof(struct echo_options, port), 1, 65535, NULL,
 		"of UDP, to which what comes is sent back (7)"},
 	{"duration", "T", VALUE_TIME, offsetof(struct echo_options, packet.duration), SECOND / 1000,
-		365 * DAY, NULL, "how long (until it is stopped)"},
+		365 * DAY, NULL, "how long (until it is stopped, or all files are read)"},
 };
 
 static const struct command command = {
@@ -29,7 +29,8 @@ static const struct command command = {
 	.summary =
 		"Is a host on the network by itself: with an IP stack in user space it answers ARP and IPv6 neighbour discovery,\n"
 		"ping of both versions, and sends back what comes to a UDP port.",
-	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; times us, ms, s.\n"
+	.more = "In parentheses stands what holds where an option is not given. Sizes take KiB, MiB, GiB; counts k, M, G; times us,\n"
+		"ms, s.\n"
 		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
 		"\n"
 		"examples:\n"
@@ -94,13 +95,8 @@ static int prepare(struct packet_run *run)
 
 static void add_json(const struct packet_run *run, json_t *root)
 {
-	uint64_t replied = 0;
+	const uint64_t replied = OWN_SUM(run, struct net_worker, replied);
 
-	for (int i = 0; i < run->n_workers; i++) {
-		const struct net_worker *own = run->workers[i].own;
-
-		replied += own ? own->replied : 0;
-	}
 	json_object_set_new(root, "replied", json_integer((json_int_t)replied));
 	net_json(run, root);
 }
@@ -126,17 +122,11 @@ int cmd_echo(int argc, char **argv)
 	static struct echo_options conf;
 	const struct net_options host = {.ips = &conf.ips};
 	uint64_t given;
-	int status;
+	int status = packet_begin(&command, argc, argv, &run, &conf, &given);
 
-	stop_signals_take();
-	status = options_parse(&command, argc, argv, &conf, &given, NULL);
 	if (status != OPTIONS_OK)
 		return status;
 	conf.port = conf.port ? conf.port : 7;
 	status = net_check(&host);
-	if (status)
-		return status;
-	run.conf = conf.packet;
-	run.own = &conf;
-	return packet_execute(&run);
+	return status ? status : packet_execute(&run);
 }

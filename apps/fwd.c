@@ -18,7 +18,7 @@ enum mode { MODE_IO, MODE_MAC, MODE_MACSWAP, MODE_L3 };
 static const struct option options[] = {
 	PACKET_OPTIONS(struct fwd_options),
 	{"duration", "T", VALUE_TIME, offsetof(struct fwd_options, packet.duration), SECOND / 1000,
-		365 * DAY, NULL, "how long (until it is stopped)"},
+		365 * DAY, NULL, "how long (until it is stopped, or all files are read)"},
 	{"eth-peer", "MAC", VALUE_TEXTS, offsetof(struct fwd_options, peers), 0, MAX_DEVICES, NULL,
 		"of mac: whom frames are sent to out of the first device,\nand, given again, of the second (02:00:00:00:00:00 and\n02:00:00:00:00:01)"},
 	{"ip", "ADDR/LEN", VALUE_TEXTS, offsetof(struct fwd_options, ips), 0, 16, NULL,
@@ -34,7 +34,8 @@ static const struct command command = {
 		"Forwards Ethernet frames: what comes by one device goes out by the other, or back out of the same where there is\n"
 		"one. io leaves them as they are, mac sets both MACs (from the device, to --eth-peer), macswap swaps them. l3 is a\n"
 		"router of IPv4 and IPv6, with its own addresses and routes.",
-	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; times us, ms, s.\n"
+	.more = "In parentheses stands what holds where an option is not given. Sizes take KiB, MiB, GiB; counts k, M, G; times us,\n"
+		"ms, s.\n"
 		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
 		"\n"
 		"examples:\n"
@@ -46,6 +47,8 @@ static const struct command command = {
 		"                           two workers with two queues of each device\n"
 		"  verbena fwd l3 --device xdp:eth0 --ip 10.0.0.1/24 --device xdp:eth1 --ip 10.0.1.1/24\n"
 		"                           a router between two networks\n"
+		"  verbena fwd macswap --device pcap:in.pcap --device \"pcap:>out.pcap\"\n"
+		"                           from file to file; the end of the one that is read ends it\n"
 		"  verbena fwd io --device tap:a --pcap a.pcapng,\"udp port 53\"\n"
 		"                           what goes by and matches, for Wireshark\n"
 		"\n"
@@ -296,7 +299,6 @@ int cmd_fwd(int argc, char **argv)
 	bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
 	int status;
 
-	stop_signals_take();
 	if (!help) {
 		status = take_mode(argc, argv, &run.mode);
 		if (status)
@@ -304,11 +306,9 @@ int cmd_fwd(int argc, char **argv)
 		argc--;
 		argv++;
 	}
-	status = options_parse(&command, argc, argv, &conf, &given, NULL);
+	status = packet_begin(&command, argc, argv, &run, &conf, &given);
 	if (status != OPTIONS_OK)
 		return status;
-	run.conf = conf.packet;
-	run.own = &conf;
 	if (mode_of(&run) == MODE_L3)
 		run.command = &l3;
 	status = check(&run, &conf);

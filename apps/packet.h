@@ -43,9 +43,9 @@ struct packet_options {
 
 #define PACKET_OPTIONS(type)                                                                                                                                                                                          \
 	{"device", "NAME", VALUE_TEXTS, offsetof(type, packet.devices), 0, MAX_DEVICES, NULL,                                                                                                                         \
-		"a port of raw Ethernet: mlx5_0, tap:NAME, xdp:IFNAME,\npcap:FILE, or vhca, an emulated ConnectX; once or twice"},                                                                                    \
+		"a port of raw Ethernet: mlx5_0, tap:NAME, xdp:IFNAME,\npcap:FILE (which is read), pcap:>FILE (written), or vhca,\nan emulated ConnectX; once or twice"},                                             \
 		{"cores", "LIST", VALUE_TEXT, offsetof(type, packet.cores), 0, 0, NULL,                                                                                                                               \
-			"as 0,2-3; one worker each (one near the device)"},                                                                                                                                           \
+			"as 0,2-3; one worker each (one near the device on which\nno other process polls)"},                                                                                                          \
 		{"queues", "N", VALUE_COUNT, offsetof(type, packet.queues), 1, 64, NULL,                                                                                                                              \
 			"of each device to a worker; what is received is spread\nover all of them by RSS (1)"},                                                                                                       \
 		{"burst", "N", VALUE_COUNT, offsetof(type, packet.burst), 1, MAX_BURST, NULL,                                                                                                                         \
@@ -192,8 +192,16 @@ struct packet_run {
 	int n_failed;
 };
 
-/* Runs what the options ask for. An exit status. */
+/* What is the same for all commands: signals, and the options, into `conf`, which begins with its packet_options.
+ * OPTIONS_OK, or the status to leave with. */
+int packet_begin(const struct command *command, int argc, char **argv, struct packet_run *run,
+	void *conf, uint64_t *given);
+/* Runs what the options in run->own ask for. An exit status. */
 int packet_execute(struct packet_run *run);
+
+/* A count that each worker has of its own, summed up. Any thread. */
+uint64_t packet_own_sum(const struct packet_run *run, size_t offset);
+#define OWN_SUM(run, type, member) packet_own_sum(run, offsetof(type, member))
 
 /* ---- packet_device.c ---- */
 

@@ -332,10 +332,31 @@ static void run_init(struct packet_run *run)
 	defaults(&run->conf);
 }
 
+int packet_begin(const struct command *command, int argc, char **argv, struct packet_run *run,
+	void *conf, uint64_t *given)
+{
+	stop_signals_take();
+	run->own = conf;
+	return options_parse(command, argc, argv, conf, given, NULL);
+}
+
+uint64_t packet_own_sum(const struct packet_run *run, size_t offset)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < run->n_workers; i++) {
+		const char *own = run->workers[i].own;
+
+		sum += own ? load_once((const uint64_t *)(const void *)(own + offset)) : 0;
+	}
+	return sum;
+}
+
 int packet_execute(struct packet_run *run)
 {
 	int status = 0;
 
+	run->conf = *(const struct packet_options *)run->own;
 	run_init(run);
 	if (run->conf.cores)
 		status = cores_take(run->conf.cores, run->cores, &run->n_cores);

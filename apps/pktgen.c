@@ -50,8 +50,9 @@ static const struct command command = {
 		"Sends Ethernet frames as fast as they go, or at a rate: UDP, TCP, ICMP or ARP of given sizes, flows, addresses\n"
 		"and ports, or what is in a capture. Each has a stamp of its time; what comes back, from verbena fwd macswap,\n"
 		"verbena echo or any other that sends it back, is counted, and its round trip is told in percentiles.",
-	.more = "Sizes take KiB, MiB, GiB; counts k, M, G; rates those, kpps, Mpps, kbit, Mbit, Gbit; times us, ms, s. With two\n"
-		"devices each sends, and frames of one may come back by the other.\n"
+	.more = "In parentheses stands what holds where an option is not given. Sizes take KiB, MiB, GiB; counts k, M, G; rates those,\n"
+		"kpps, Mpps, kbit, Mbit, Gbit; times us, ms, s. Flow number N has the N-th address and port of each range, which begins\n"
+		"anew behind its end. With two devices each sends, and frames of one may come back by the other.\n"
 		"--vbn-page-size=plain|transparent|2M|1G and --vbn-log=LEVEL are the library's own options.\n"
 		"\n"
 		"examples:\n"
@@ -65,8 +66,8 @@ static const struct command command = {
 		"                           pings, of whoever has that address: the round trip's time\n"
 		"  verbena pktgen --device tap:a --dst-ip fd00::1-fd00::ff --dport 1000-1999 --count 100k\n"
 		"                           ranges of addresses and ports\n"
-		"  verbena pktgen --device tap:a --rate 10k --verify     and at the other end\n"
-		"  verbena fwd macswap --device tap:b\n"
+		"  verbena fwd macswap --device xdp:b     at one end of a veth pair, and at the other\n"
+		"  verbena pktgen --device xdp:a --rate 10k --verify\n"
 		"                           each must come back: the round trip's time\n"
 		"  verbena pktgen --device xdp:eth0 --pcap-replay trace.pcapng\n"
 		"                           a capture, in its own time\n"
@@ -186,49 +187,17 @@ static vbn_poll_fn *loop(const struct packet_run *run)
 
 static uint64_t sum_sent(const struct packet_run *run)
 {
-	uint64_t sum = 0;
-
-	for (int w = 0; w < run->n_workers; w++) {
-		const struct pktgen_worker *own = run->workers[w].own;
-
-		for (int i = 0; i < run->workers[w].n_lanes && own; i++)
-			sum += load_once(&own->generators[i].sent);
-	}
-	return sum;
+	return OWN_SUM(run, struct pktgen_worker, sent);
 }
 
 static uint64_t sum_returned(const struct packet_run *run)
 {
-	uint64_t sum = 0;
-
-	for (int w = 0; w < run->n_workers; w++) {
-		const struct pktgen_worker *own = run->workers[w].own;
-
-		sum += own ? load_once(&own->returned) : 0;
-	}
-	return sum;
-}
-
-struct neighbour_counts {
-	uint64_t came, sent;
-};
-
-static struct neighbour_counts sum_neighbours(const struct packet_run *run)
-{
-	struct neighbour_counts sum = {0};
-
-	for (int w = 0; w < run->n_workers; w++) {
-		const struct pktgen_worker *own = run->workers[w].own;
-
-		sum.came += own ? load_once(&own->neighbour_came) : 0;
-		sum.sent += own ? load_once(&own->neighbour_sent) : 0;
-	}
-	return sum;
+	return OWN_SUM(run, struct pktgen_worker, returned);
 }
 
 static uint64_t sum_delivered(const struct packet_run *run)
 {
-	return sum_returned(run) + sum_neighbours(run).came;
+	return sum_returned(run) + OWN_SUM(run, struct pktgen_worker, neighbour_came);
 }
 
 static bool is_done(const struct packet_run *run)
@@ -274,7 +243,7 @@ static uint64_t point(const struct histogram *sum, size_t i)
 
 static uint64_t lost(const struct packet_run *run)
 {
-	uint64_t accounted = sum_returned(run) + sum_neighbours(run).sent;
+	uint64_t accounted = sum_returned(run) + OWN_SUM(run, struct pktgen_worker, neighbour_sent);
 
 	return run->sent > accounted ? run->sent - accounted : 0;
 }
@@ -298,8 +267,9 @@ static void add_json(const struct packet_run *run, json_t *root)
 	json_object_set_new(root, "lost",
 		looks_for_returns(run) ? json_integer((json_int_t)lost(run)) : json_null());
 	json_object_set_new(root, "neighbours",
-		json_pack("{s:I, s:I}", "received", (json_int_t)sum_neighbours(run).came, "sent",
-			(json_int_t)sum_neighbours(run).sent));
+		json_pack("{s:I, s:I}", "received",
+			(json_int_t)OWN_SUM(run, struct pktgen_worker, neighbour_came), "sent",
+			(json_int_t)OWN_SUM(run, struct pktgen_worker, neighbour_sent)));
 	json_object_set_new(root, "percentiles", percentiles);
 }
 
@@ -491,10 +461,8 @@ int cmd_pktgen(int argc, char **argv)
 	static struct packet_run run = {.command = &pktgen};
 	static struct pktgen_options conf;
 	uint64_t given;
-	int status;
+	int status = packet_begin(&command, argc, argv, &run, &conf, &given);
 
-	stop_signals_take();
-	status = options_parse(&command, argc, argv, &conf, &given, NULL);
 	if (status != OPTIONS_OK)
 		return status;
 	conf.ttl = conf.ttl ? conf.ttl : 64;
@@ -514,8 +482,6 @@ int cmd_pktgen(int argc, char **argv)
 	if (!status)
 		status = take_sizes(&conf);
 	run.mode = conf.replay ? "replay" : protocol_names[conf.protocol];
-	run.conf = conf.packet;
-	run.own = &conf;
 	if (!status)
 		status = packet_execute(&run);
 	pattern_free(&pattern);

@@ -108,7 +108,7 @@ struct pattern {
 /* A lane's part. */
 struct generator {
 	struct lane *lane;
-	uint64_t sent;  /* staged; read by the monitor */
+	uint64_t sent;  /* staged */
 	uint64_t limit; /* of it */
 	/* the pace, in frames or in bits on the wire */
 	uint64_t pace_from_ns, paced; /* pace_from_ns: 0 before the first of them */
@@ -125,8 +125,8 @@ struct pktgen_worker {
 	struct pattern *pattern;
 	const struct pktgen_options *conf;
 	uint32_t fixed_size; /* 0: a mix of them */
-	uint64_t returned;   /* read by the monitor */
-	uint64_t sent;       /* of all its generators */
+	/* read by the monitor; `sent` is of all its generators */
+	uint64_t returned, sent;
 	/* ARP and neighbour discovery */
 	uint64_t neighbour_came, neighbour_sent;
 	uint64_t asked_ns;

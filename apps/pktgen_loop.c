@@ -256,7 +256,7 @@ static int send(struct packet_worker *worker, struct generator *gen, struct vbn_
 		sent = 0;
 	}
 	vbn_count(&gen->sent, (uint64_t)sent);
-	((struct pktgen_worker *)worker->own)->sent += (uint64_t)sent;
+	vbn_count(&((struct pktgen_worker *)worker->own)->sent, (uint64_t)sent);
 	gen->paced += sent == n ? paced : paced * (uint64_t)sent / (uint64_t)n;
 	return sent;
 }

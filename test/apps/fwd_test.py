@@ -2,6 +2,8 @@
 """fwd_test.py - verbena fwd between TAP devices whose other end is Linux's: bytes compared, frames counted, captures read"""
 import os
 import random
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -160,6 +162,16 @@ class Forward(CommandTest):
         accounted(self, result)
         self.assertGreater(result["capture"]["dropped"], 1000)
         self.assertEqual(sum(result["capture"][key] for key in ("written", "filtered", "dropped")), 6000)
+
+    def test_capture_off(self):
+        """A loop that captures nothing has not an instruction for it: those that do, call for it, the others name it nowhere."""
+        if not shutil.which("objdump"):
+            self.skipTest("objdump is not installed")
+        code = subprocess.run(["objdump", "--disassemble", "--no-show-raw-insn", "--section=.text", VERBENA], capture_output=True, text=True,
+                              check=True).stdout
+        loops = {name: body for name, body in re.findall(r"^[0-9a-f]+ <((?:io|mac|macswap)_[0-3])>:\n((?:.+\n)+)", code, re.M)}
+        self.assertEqual(len(loops), 12, list(loops))
+        self.assertEqual({name for name, body in loops.items() if "capture_burst" in body}, {name for name in loops if name[-1] in "13"})
 
     def test_example(self):
         """l2fwd.c: frames go across, their MACs set."""

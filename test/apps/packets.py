@@ -1,6 +1,7 @@
 """packets.py - packet commands in tests: a network namespace of the test's own, frames by packet sockets, captures"""
 import atexit
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -41,7 +42,11 @@ class Wire:
         self.socket.settimeout(0.2)
 
     def send(self, frame):
-        self.socket.send(frame)
+        try:
+            self.socket.send(frame)
+        except OSError as error:
+            if error.errno != errno.ENETDOWN:  # not up yet: a frame on a cable that is not plugged in
+                raise
 
     def receive(self, wanted, seconds=20):
         """As many frames as are wanted that came in, or fewer when the time is over."""
@@ -50,6 +55,10 @@ class Wire:
             try:
                 frame, address = self.socket.recvfrom(65536)
             except TimeoutError:
+                continue
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:
+                    raise
                 continue
             if address[2] != PACKET_OUTGOING:
                 got.append(frame)
