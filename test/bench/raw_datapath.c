@@ -23,7 +23,7 @@ extern const char *vhca_present(void);
 
 enum { SIZE = 64, DEPTH = 256, PACKETS = 32, PEER_LOOP = 200 };
 
-static const char *const names[2] = {"mlx5_0", "mlx5_1"};
+static const char *names[2] = {"mlx5_0", "mlx5_1"};
 
 static void must(int error, const char *what)
 {
@@ -707,7 +707,9 @@ static void measure(int rounds, const char *json)
 		time_pair((const struct act *const[]){acts[techniques[i].a], acts[techniques[i].b]},
 			rounds, technique_ns[i]);
 	forward_ns = time_rounds(acts[FORWARD], rounds).median;
-	if (!count_instructions((const char *const[]){NULL}, counts, N_ACTS))
+	if (!count_instructions(
+		    (const char *const[]){"--device", names[0], "--other-device", names[1], NULL},
+		    counts, N_ACTS))
 		fprintf(stderr,
 			"valgrind is not installed: no instruction counts (.ci/deps test installs it)\n");
 	print_pairs("case", "ours", "peer", cases, N_CASES, counts, case_ns);
@@ -732,6 +734,8 @@ static void with_two_devices(char **argv)
 int main(int argc, char **argv)
 {
 	static const struct option longs[] = {
+		{"device", required_argument, NULL, 'd'},
+		{"other-device", required_argument, NULL, 'o'},
 		{"rounds", required_argument, NULL, 'r'},
 		{"json", required_argument, NULL, 'j'},
 		{"count", no_argument, NULL, 'c'}, /* by the program itself, under callgrind */
@@ -741,14 +745,19 @@ int main(int argc, char **argv)
 	int rounds = 300, option;
 	bool count = false;
 
-	with_two_devices(argv);
+	if (argc < 2 || strcmp(argv[1], "--device") != 0)
+		with_two_devices(argv);
 	while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (option) {
+		case 'd': names[0] = optarg; break;
+		case 'o': names[1] = optarg; break;
 		case 'r': rounds = (int)strtol(optarg, NULL, 10); break;
 		case 'j': json = optarg; break;
 		case 'c': count = true; break;
 		default:
-			fputs("usage: raw_datapath [--rounds N] [--json FILE]\n", stderr);
+			fputs("usage: raw_datapath [--device NAME --other-device NAME] [--rounds N] [--json FILE]\n\n"
+			      "  --device NAME  first: what it sends comes to the other one; else two emulated ones\n",
+				stderr);
 			return 2;
 		}
 	}

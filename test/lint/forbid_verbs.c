@@ -2,8 +2,8 @@
  * function hides it
  *
  * libibverbs' posting and polling are pointers in the context, the extended CQ and the extended QP;
- * a context gets others as it is opened, an extended CQ as it is created, and the way to an
- * extended QP is closed.
+ * a context gets others as it is opened, an extended CQ and a work queue as they are created, and the way
+ * to an extended QP is closed.
  */
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
@@ -15,6 +15,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device);
 struct ibv_context *mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr);
 struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr,
 	struct mlx5dv_cq_init_attr *mlx5_attr);
+struct ibv_wq *mlx5dv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr,
+	struct mlx5dv_wq_init_attr *mlx5_attr);
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp);
 
 static int guarded;
@@ -70,6 +72,26 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 	return guard_cq(provider_create_cq_ex(context, attr));
 }
 
+static int post_wq_recv(struct ibv_wq *wq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)wq, (void)wr, (void)bad;
+	refuse("ibv_post_wq_recv");
+}
+
+static struct ibv_wq *guard_wq(struct ibv_wq *wq)
+{
+	if (wq)
+		wq->post_recv = post_wq_recv;
+	return wq;
+}
+
+static struct ibv_wq *(*provider_create_wq)(struct ibv_context *, struct ibv_wq_init_attr *);
+
+static struct ibv_wq *create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
+{
+	return guard_wq(provider_create_wq(context, attr));
+}
+
 static struct ibv_context *guard_context(struct ibv_context *context)
 {
 	struct verbs_context *extended;
@@ -84,6 +106,11 @@ static struct ibv_context *guard_context(struct ibv_context *context)
 	if (extended && extended->create_cq_ex != create_cq_ex) {
 		provider_create_cq_ex = extended->create_cq_ex;
 		extended->create_cq_ex = create_cq_ex;
+	}
+	extended = verbs_get_ctx_op(context, create_wq);
+	if (extended && extended->create_wq != create_wq) {
+		provider_create_wq = extended->create_wq;
+		extended->create_wq = create_wq;
 	}
 	guarded++;
 	return context;
@@ -121,6 +148,15 @@ struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_in
 		struct mlx5dv_cq_init_attr *) = next("mlx5dv_create_cq");
 
 	return guard_cq(create_cq(context, attr, mlx5_attr));
+}
+
+struct ibv_wq *mlx5dv_create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr,
+	struct mlx5dv_wq_init_attr *mlx5_attr)
+{
+	struct ibv_wq *(*make_wq)(struct ibv_context *, struct ibv_wq_init_attr *,
+		struct mlx5dv_wq_init_attr *) = next("mlx5dv_create_wq");
+
+	return guard_wq(make_wq(context, attr, mlx5_attr));
 }
 
 struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)

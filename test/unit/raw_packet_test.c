@@ -329,6 +329,8 @@ int main(void)
 {
 	if (getenv("VHCA_FAULT"))
 		return fault_tests();
+	if (getenv("RAW_LONG"))
+		return long_tests();
 	return packet_tests() + (is_striding() ? striding_tests() : 0) + steering_tests() +
 		facts_tests() + failure_tests();
 }

@@ -129,6 +129,7 @@ void ask(const char *line);
 /* ---- the groups: how many tests have failed ---- */
 
 int striding_tests(void);
+int long_tests(void);
 int steering_tests(void);
 int facts_tests(void);
 int failure_tests(void);
