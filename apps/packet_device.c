@@ -46,6 +46,11 @@ bool device_is_read(const struct packet_device *device)
 	return strncmp(device->info.name, "pcap:>", 6);
 }
 
+static bool device_is_written(const struct packet_device *device)
+{
+	return !device_is_file(device) || strchr(device->info.name, '>');
+}
+
 static bool has_word(const char *words, const char *word)
 {
 	const char *at = strstr(words, word);
@@ -81,15 +86,20 @@ int devices_open(struct packet_run *run)
 {
 	int status = 0;
 
-	bool any = !run->command->endless;
+	bool read = !run->command->endless, written = false;
 
 	for (int i = 0; i < run->conf.devices.n && !status; i++) {
 		status = open_device(run, run->conf.devices.text[i]);
-		any |= !status && device_is_read(&run->devices[i]);
+		read |= !status && device_is_read(&run->devices[i]);
+		written |= !status && device_is_written(&run->devices[i]);
 	}
-	if (!status && !any)
+	if (!status && !read)
 		status = usage_error(
 			"option --device %s brings no frames: it is a file that is written; name the one to read before it, as pcap:in.pcap>out.pcap",
+			run->devices[0].info.name);
+	if (!status && !written)
+		status = usage_error(
+			"option --device %s takes no frames: it is a file that is read; name the one to write behind it, as pcap:in.pcap>out.pcap",
 			run->devices[0].info.name);
 	return status;
 }

@@ -121,37 +121,54 @@ void packet_result_take(struct packet_run *run)
 	run->sent -= after < run->sent ? after : run->sent;
 }
 
+static uint64_t busy_cycles(const struct packet_worker *worker)
+{
+	return worker->stop.busy_cycles - worker->start.busy_cycles;
+}
+
+/* What its cycles went into. */
+static uint64_t packets_of(const struct packet_worker *worker)
+{
+	uint64_t packets = 0;
+
+	for (int i = 0; i < worker->n_lanes; i++)
+		packets += worker->run->command->forwards ? worker->lanes[i].stats.rx_messages
+							  : worker->lanes[i].stats.tx_messages;
+	return packets;
+}
+
 static double cycles_per_packet(const struct packet_run *run)
 {
 	uint64_t cycles = 0, packets = 0;
 
 	for (int w = 0; w < run->n_workers; w++) {
-		const struct packet_worker *worker = &run->workers[w];
-
-		cycles += worker->stop.busy_cycles - worker->start.busy_cycles;
-		for (int i = 0; i < worker->n_lanes; i++)
-			packets += run->command->forwards ? worker->lanes[i].stats.rx_messages
-							  : worker->lanes[i].stats.tx_messages;
+		cycles += busy_cycles(&run->workers[w]);
+		packets += packets_of(&run->workers[w]);
 	}
 	return packets ? (double)cycles / (double)packets : 0;
 }
 
-static double msg_rate(const struct packet_run *run)
+static double per_second(const struct packet_run *run, uint64_t n)
 {
 	double seconds = run_seconds(run);
 
-	return seconds > 0 ? (double)run->sent / seconds : 0;
+	return seconds > 0 ? (double)n / seconds : 0;
+}
+
+static double msg_rate(const struct packet_run *run)
+{
+	return per_second(run, run->sent);
 }
 
 /* Bits of frames, without FCS. */
 static double gbit_rate(const struct packet_run *run)
 {
-	double seconds = run_seconds(run), bytes = 0;
+	uint64_t bytes = 0;
 
 	for (int w = 0; w < run->n_workers; w++)
 		for (int i = 0; i < run->workers[w].n_lanes; i++)
-			bytes += (double)run->workers[w].lanes[i].stats.tx_bytes;
-	return seconds > 0 ? 8 * bytes / seconds / 1e9 : 0;
+			bytes += run->workers[w].lanes[i].stats.tx_bytes;
+	return 8 * per_second(run, bytes) / 1e9;
 }
 
 int packet_result_verdict(const struct packet_run *run)
@@ -270,16 +287,13 @@ void packet_result_print(const struct packet_run *run)
 	for (int w = 0; w < run->n_workers; w++)
 		for (int i = 0; i < run->workers[w].n_lanes; i++) {
 			const struct lane *lane = &run->workers[w].lanes[i];
-			double seconds = run_seconds(run);
 
 			printf("%-6d %-16s %5d %14llu %14llu %12llu %10s\n", w,
 				run->devices[lane->device].info.name, lane->index,
 				(unsigned long long)lane->stats.rx_messages,
 				(unsigned long long)lane->stats.tx_done,
 				(unsigned long long)drops_total(&lane->named),
-				human_number(
-					seconds > 0 ? (double)lane->stats.tx_done / seconds : 0,
-					number));
+				human_number(per_second(run, lane->stats.tx_done), number));
 		}
 	printf("\nreceived %llu, sent %llu in %.3f s: %s/s, %.0f cycles a packet\n",
 		(unsigned long long)run->received, (unsigned long long)run->sent, run_seconds(run),
@@ -321,7 +335,7 @@ static json_t *workers_json(const struct packet_run *run)
 
 	for (int w = 0; w < run->n_workers; w++) {
 		const struct packet_worker *worker = &run->workers[w];
-		uint64_t busy = worker->stop.busy_cycles - worker->start.busy_cycles;
+		uint64_t busy = busy_cycles(worker), packets = packets_of(worker);
 		uint64_t total = worker->stop.total_cycles - worker->start.total_cycles;
 		uint64_t received = 0, sent = 0;
 
@@ -330,10 +344,13 @@ static json_t *workers_json(const struct packet_run *run)
 			sent += worker->lanes[i].stats.tx_done;
 		}
 		json_array_append_new(list,
-			json_pack("{s:i, s:i, s:I, s:I, s:o}", "core", worker->core, "node",
-				worker->node, "received", (json_int_t)received, "sent",
-				(json_int_t)sent, "busy_share",
-				json_number(total ? (double)busy / (double)total : 0)));
+			json_pack("{s:i, s:i, s:I, s:I, s:o, s:o, s:o}", "core", worker->core,
+				"node", worker->node, "sent", (json_int_t)sent, "received",
+				(json_int_t)received, "msg_rate",
+				json_number(per_second(run, sent)), "busy_share",
+				json_number(total ? (double)busy / (double)total : 0),
+				"cycles_per_packet",
+				json_number(packets ? (double)busy / (double)packets : 0)));
 	}
 	return list;
 }

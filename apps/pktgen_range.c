@@ -62,17 +62,18 @@ static int take_addresses(const char *option, const char *text, struct address_r
 static int take_ports(const char *option, const char *text, struct port_range *range)
 {
 	unsigned int first, last;
-	int used = 0, n = sscanf(text, "%5u%n", &first, &used);
+	const char *at = text;
+	int used = 0, n = sscanf(at, "%5u%n", &first, &used);
 
 	last = first;
-	if (n == 1 && text[used] == '-') {
-		text += used + 1;
-		n = sscanf(text, "%5u%n", &last, &used);
+	if (n == 1 && at[used] == '-') {
+		at += used + 1;
+		n = sscanf(at, "%5u%n", &last, &used);
 	}
-	if (n != 1 || text[used] || first > 65535 || last > 65535 || last < first)
+	if (n != 1 || at[used] || first > 65535 || last > 65535 || last < first)
 		return usage_error(
-			"option --%s cannot be that: it is no port; give one from 0 to 65535, or two with a dash between, the lower first",
-			option);
+			"option --%s cannot be \"%.80s\": it is no port; give one from 0 to 65535, or two with a dash between, the lower first",
+			option, text);
 	*range = (struct port_range){first, last - first + 1};
 	return 0;
 }

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, CommandTest, main
+from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, WORKER_KEYS, CommandTest, main
 from packets import KEYS, Wire, accounted, captured, ended, ip, own_network, read_pcap, started, strict_json, udp4, verbena, write_pcap
 
 FRAMES = 200
@@ -58,6 +58,7 @@ class Forward(CommandTest):
         wire.close()
         self.assertEqual(sorted(came), sorted(f[6:12] + f[:6] + f[12:] for f in sent))
         self.assertEqual(list(result)[:len(KEYS)], KEYS)
+        self.assertEqual([key.replace("packet", "message") for key in result["workers"][0]], WORKER_KEYS)  # as msgrate's
         self.assertEqual((result["sent"], result["mode"]), (FRAMES, "macswap"))
         accounted(self, result)
         self.assertEqual(sum(queue["received"] for queue in result["queues"]), FRAMES)
@@ -106,7 +107,14 @@ class Forward(CommandTest):
             self.assertEqual(strict_json(answer.out)["received"], FRAMES)
             answer = verbena("fwd", "io", "--device", f"pcap:>{back}")
             self.status(answer, USAGE)
-            self.sentence(answer, "pcap:>", "no frames")
+            self.sentence(answer, "pcap:>", "brings no frames")
+            for command in ["fwd", "io"], ["pktgen"], ["echo", "--ip", "10.1.0.2/24"]:
+                answer = verbena(*command, "--device", f"pcap:{there}")
+                self.status(answer, USAGE)
+                self.sentence(answer, there, "takes no frames")
+            answer = verbena("pktgen", "--device", f"pcap:>{back}", "--count", "100", "--size", "60-900", "--json", "-")
+            self.status(answer, DONE)
+            self.assertEqual((strict_json(answer.out)["sent"], len(read_pcap(back))), (100, 100))
 
     def test_capture(self):
         """Given a filter, then the file has what it lets through, both ways, and counts that add up."""
