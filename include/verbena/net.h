@@ -144,9 +144,10 @@ int vbn_net_route_parse(struct vbn_net *net, const char *text, struct vbn_net_ro
 /* ---- a worker's end ---- */
 
 struct vbn_net_end_conf {
-	struct vbn_worker
-		*worker; /* the calling thread's; NULL: a thread that is none, see vbn_net_tick() */
-	uint32_t link;   /* one end a worker and link */
+	/* The calling thread's. NULL: a thread that is none, see vbn_net_tick(); then it is the net's only one,
+	 * and nobody changes routes or sockets meanwhile. */
+	struct vbn_worker *worker;
+	uint32_t link; /* one end a worker and link */
 
 	/* Where frames come from and go to: a packet queue of the worker's, connected. NULL: frames are handed
 	 * in by vbn_net_input() and out to `output`. */
@@ -181,7 +182,8 @@ void vbn_net_detach(struct vbn_net_end *end);
 int vbn_net_poll(struct vbn_worker *worker, void *end);
 
 /* The same with frames that the caller has received (or made): they are the stack's from here on. What they
- * cause to be sent is staged; vbn_net_flush() hands it to the queue, which vbn_net_poll() does by itself. */
+ * cause to be sent is staged; vbn_net_flush() hands it to the queue, which vbn_net_poll() does by itself. What
+ * other workers have handed to this one is looked after here, too: to be called with no frames as well. */
 void vbn_net_input(struct vbn_net_end *end, struct vbn_buf **bufs, int n);
 void vbn_net_flush(struct vbn_net_end *end);
 

@@ -1,8 +1,8 @@
 /* verbena/udp.h - UDP sockets of a net (verbena/net.h): bursts to a callback, run to completion, or polled
  *
- * A socket is one worker's. Several workers may each open one for the same port: a datagram is delivered to
- * the socket of the worker that it has come to. Where that has none, it is handed to the worker that has,
- * which costs more.
+ * A socket is one worker's, and its callback runs there. Several workers may each open one for the same port: a
+ * datagram is delivered to the socket of the worker that it has come to. Where that has none, it is handed to
+ * the worker that has, which costs more. Of a group's datagrams each member has one, whoever's it is.
  *
  * A datagram is a buf, or a chain where it came in fragments: data is the payload, and in front of it are still
  * the headers that it came with: where it came from and to is read from them (vbn_udp_source()), and

@@ -26,7 +26,7 @@ static enum deed address_due(struct net_seat *seat, struct net_address *address)
 	return ANNOUNCE;
 }
 
-static void announce(
+void vbn__address_announce(
 	struct net_seat *seat, const struct net_if *iface, const struct vbn_ip *ip, bool probe)
 {
 	if (ip_is4(ip))
@@ -39,33 +39,36 @@ void vbn__addresses_look(struct net_seat *seat, struct net_if *iface)
 {
 	enum deed deeds[VBN_NET_ADDRESSES];
 
-	pthread_mutex_lock(&seat->net->lock);
+	if (!net_try(seat->net))
+		return;
 	for (uint32_t i = 0; i < iface->n_addresses; i++)
 		deeds[i] = address_due(seat, &iface->addresses[i]);
 	pthread_mutex_unlock(&seat->net->lock);
 	for (uint32_t i = 0; i < iface->n_addresses; i++)
 		if (deeds[i] != NOTHING)
-			announce(seat, iface, &iface->addresses[i].ip, deeds[i] == PROBE);
+			vbn__address_announce(
+				seat, iface, &iface->addresses[i].ip, deeds[i] == PROBE);
 }
 
 void vbn__address_conflict(
-	struct net_seat *seat, const struct net_if *iface, const struct net_address *seen)
+	struct net_seat *seat, const struct net_if *iface, const struct net_address *address)
 {
-	struct net_address *address =
-		&seat->net->interfaces[iface->index].addresses[seen - iface->addresses];
-	bool defend = false;
-
 	seat_count(seat, address_conflicts);
-	pthread_mutex_lock(&seat->net->lock);
-	if (address->state == ADDRESS_TENTATIVE) {
+	vbn__learn(seat, &(struct news){.kind = NEWS_CLAIM, .iface = iface, .ip = address->ip});
+}
+
+bool vbn__address_learn(struct net_seat *seat, const struct news *news)
+{
+	struct net_if *iface = &seat->net->interfaces[news->iface->index];
+	struct net_address *address =
+		&iface->addresses[vbn__if_has(iface, &news->ip) - iface->addresses];
+
+	if (address->state == ADDRESS_TENTATIVE)
 		store_once(&address->state, ADDRESS_DUPLICATE);
-	} else if (address->state == ADDRESS_VALID && seat->now >= address->defended) {
-		address->defended = seat->now + DEFEND_MS;
-		defend = true;
-	}
-	pthread_mutex_unlock(&seat->net->lock);
-	if (defend)
-		announce(seat, iface, &address->ip, false);
+	if (address->state == ADDRESS_DUPLICATE || seat->now < address->defended)
+		return false;
+	address->defended = seat->now + DEFEND_MS;
+	return true;
 }
 
 VBN_API int vbn_net_addresses(struct vbn_net *net, struct vbn_net_address *addresses, int n)

@@ -85,7 +85,7 @@ static void look_route(struct net_seat *seat, struct dst *dst)
 	dst->kind = hop->kind == HOP_LOCAL   ? DST_LOCAL
 		: hop->kind == HOP_BROADCAST ? DST_BROADCAST
 					     : DST_UNICAST;
-	dst->mtu = vbn__path_mtu(seat, &dst->ip, hop->mtu, &dst->locked);
+	dst->mtu = vbn__path_mtu(seat->net, seat->now, &dst->ip, hop->mtu, &dst->locked);
 	if (hop->kind == HOP_BROADCAST)
 		set_fixed(dst, broadcast_word());
 }
@@ -162,13 +162,14 @@ struct dst *vbn__dst_miss4(struct net_seat *seat, uint32_t address, uint32_t sco
 	return vbn__dst_miss(seat, &ip, scope);
 }
 
-static uint32_t waiting_for(
-	const struct net_seat *seat, const struct neighbour *neighbour, uint32_t *oldest)
+static uint32_t waiting_for(const struct net_seat *seat, const struct dst *dst, uint32_t *oldest)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = seat->n_waiting; i--;) {
-		if (seat->waiting[i].neighbour != neighbour)
+		const struct waiting *waiting = &seat->waiting[i];
+
+		if (waiting->iface != dst->iface || !ip_equal(&waiting->next_hop, &dst->next_hop))
 			continue;
 		*oldest = i;
 		n++;
@@ -187,7 +188,7 @@ static void wait_for(struct net_seat *seat, struct dst *dst, struct neighbour *n
 		seat_drop(seat, buf, drop_tx_waiting);
 		return;
 	}
-	n = waiting_for(seat, neighbour, &oldest);
+	n = waiting_for(seat, dst, &oldest);
 	if (n &&
 		(n >= seat->net->conf.max_waiting_each ||
 			seat->n_waiting == seat->net->conf.max_waiting)) {
@@ -200,8 +201,9 @@ static void wait_for(struct net_seat *seat, struct dst *dst, struct neighbour *n
 		seat_drop(seat, buf, drop_tx_waiting);
 		return;
 	}
-	seat->waiting[seat->n_waiting++] =
-		(struct waiting){buf, neighbour, dst->iface, dst->expect & WORD_LIVES, ours};
+	seat->unasked |= !neighbour;
+	seat->waiting[seat->n_waiting++] = (struct waiting){
+		buf, neighbour, dst->next_hop, dst->iface, dst->expect & WORD_LIVES, ours};
 }
 
 static uint16_t ethertype_of(const struct vbn_buf *buf)
@@ -229,7 +231,13 @@ void vbn__dst_slow(struct net_seat *seat, struct dst *dst, struct vbn_buf *buf, 
 	if (neighbour)
 		word.word = load_acquire(&neighbour->word);
 	if (!word.flags || (word.flags ^ dst->expect) & WORD_LIVES) {
-		neighbour = vbn__neighbour_want(seat, &dst->next_hop, dst->iface);
+		bool later = false;
+
+		neighbour = vbn__neighbour_want(seat, &dst->next_hop, dst->iface, &later);
+		if (later) {
+			wait_for(seat, dst, NULL, buf, ours);
+			return;
+		}
 		if (!neighbour) {
 			seat_drop(seat, buf, drop_tx_neighbours_full);
 			return;
@@ -249,29 +257,67 @@ void vbn__dst_slow(struct net_seat *seat, struct dst *dst, struct vbn_buf *buf, 
 
 /* ---- what waits ---- */
 
+/* Of one that could not be asked for, or has ended, it is 0. */
+static union mac_word word_of(const struct waiting *waiting)
+{
+	union mac_word word = {.word = 0};
+
+	if (waiting->neighbour)
+		word.word = load_acquire(&waiting->neighbour->word);
+	if ((word.flags & WORD_LIVES) != waiting->life)
+		word.word = 0;
+	return word;
+}
+
+/* False: somebody else holds the lock. */
+static bool ask_now(struct net_seat *seat, struct waiting *waiting)
+{
+	bool later = false;
+	union mac_word word = {.word = 0};
+
+	waiting->neighbour = vbn__neighbour_want(seat, &waiting->next_hop, waiting->iface, &later);
+	if (waiting->neighbour)
+		word.word = load_acquire(&waiting->neighbour->word);
+	waiting->life = word.flags & WORD_LIVES;
+	return !later;
+}
+
+/* False: it goes on waiting. */
+static bool waited(struct net_seat *seat, struct waiting *waiting)
+{
+	union mac_word word;
+
+	if (!waiting->neighbour && !ask_now(seat, waiting)) {
+		seat->unasked = true;
+		return false;
+	}
+	word = word_of(waiting);
+	if (word.flags & WORD_WAITING)
+		return false;
+	if (word.flags & WORD_STALE)
+		vbn__neighbour_used(seat, waiting->neighbour);
+	if (word.flags & (WORD_READY | WORD_STALE))
+		vbn__ether_output(
+			seat, waiting->buf, waiting->iface, word.word, ethertype_of(waiting->buf));
+	else if (!waiting->neighbour)
+		seat_drop(seat, waiting->buf, drop_tx_neighbours_full);
+	else
+		no_neighbour(seat, waiting->iface, waiting->buf, waiting->ours);
+	return true;
+}
+
 void vbn__waiting_look(struct net_seat *seat)
 {
 	uint32_t kept = 0;
 
 	seat->resolved = load_acquire(&seat->net->resolved);
 	seat->looking = true;
+	seat->unasked = false;
 	for (uint32_t i = 0; i < seat->n_waiting; i++) {
 		struct waiting waiting = seat->waiting[i];
-		union mac_word word = {.word = load_acquire(&waiting.neighbour->word)};
 
-		if ((word.flags & WORD_LIVES) != waiting.life)
-			word.flags = 0;
-		if (word.flags & WORD_WAITING) {
+		if (!waited(seat, &waiting))
 			seat->waiting[kept++] = waiting;
-			continue;
-		}
-		if (word.flags & WORD_STALE)
-			vbn__neighbour_used(seat, waiting.neighbour);
-		if (word.flags & (WORD_READY | WORD_STALE))
-			vbn__ether_output(seat, waiting.buf, waiting.iface, word.word,
-				ethertype_of(waiting.buf));
-		else
-			no_neighbour(seat, waiting.iface, waiting.buf, waiting.ours);
 	}
 	seat->n_waiting = kept;
 	seat->looking = false;

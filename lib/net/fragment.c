@@ -1,5 +1,7 @@
 /* fragment.c - datagrams put together from fragments, within bounds of memory and time
  *
+ * All pieces of one go to one worker, whichever they come to.
+ *
  * A seat has a fixed number of datagrams in pieces and a limit of bufs that they hold; the oldest makes
  * room. Pieces stay in the bufs that they came in, so that what is whole is a chain. Where two overlap, the
  * datagram and whatever comes of it later is dropped (RFC 5722; for IPv4, too), but for a piece that is
@@ -170,12 +172,47 @@ static void deliver(struct rx *rx, struct datagram *datagram)
 	vbn__l4_input(rx, first, protocol);
 }
 
+/* ---- whose ---- */
+
+/* The number of the seat that puts a datagram together: of those that have an end there always the same one,
+ * by whichever worker its pieces come. */
+static uint32_t whose(const struct rx *rx, const struct piece *piece)
+{
+	const struct vbn_net *net = rx->seat->net;
+	uint64_t seats = load_acquire(&net->link_seats[rx->iface->link]), hash;
+	uint32_t n = (uint32_t)__builtin_popcountll(seats);
+
+	if (rx->handed || n < 2)
+		return rx->seat->number;
+	hash = mix(mix(ip_low(&rx->from) ^ net->seed) ^ ip_low(&rx->to));
+	for (n = (uint32_t)(mix(hash ^ piece->id) >> 32) % n; n; n--)
+		seats &= seats - 1;
+	return (uint32_t)__builtin_ctzll(seats);
+}
+
+static void hand_over(struct rx *rx, struct vbn_buf *buf, uint32_t number)
+{
+	uint32_t back = vbn_buf_packet(buf)->l3_len;
+
+	buf->data -= back;
+	buf->len += back;
+	if (vbn__hand_over(rx, number, buf, HANDED_PACKET))
+		seat_count(rx->seat, handed_over);
+	else
+		seat_drop(rx->seat, buf, drop_handed_full);
+}
+
 void vbn__fragment_input(struct rx *rx, struct vbn_buf *buf, const struct piece *piece)
 {
 	struct net_seat *seat = rx->seat;
+	uint32_t number = whose(rx, piece);
 	struct datagram *datagram;
 	struct vbn_buf **at;
 
+	if (unlikely(number != seat->number)) {
+		hand_over(rx, buf, number);
+		return;
+	}
 	if (!buf->len || (piece->more && buf->len % 8) || piece->offset + buf->len > MOST_BYTES) {
 		seat_drop(seat, buf, drop_fragment);
 		return;

@@ -242,7 +242,8 @@ void vbn__multicast_look(struct net_seat *seat)
 
 		if (!load_acquire(&at->interface) || seat->now < vbn__glance_count(&at->report_at))
 			continue;
-		pthread_mutex_lock(&net->lock);
+		if (!net_try(net))
+			return;
 		if (group_due(seat, at)) {
 			iface = net_interface(net, at->interface - 1);
 			group = group_ip(at);
@@ -255,40 +256,53 @@ void vbn__multicast_look(struct net_seat *seat)
 
 /* ---- queries ---- */
 
-/* All groups, or one: each is reported at a time of its own, up to `within` ms from now. */
-static void heard_query(struct rx *rx, const struct vbn_ip *group, uint32_t within)
+/* All groups, or one: each is reported at a time of its own, up to so many ms from now. */
+static void queried(struct net_seat *seat, const struct news *news)
 {
-	struct net_seat *seat = rx->seat;
 	struct vbn_net *net = seat->net;
-	uint64_t at = seat->now + random32(seat) % (within + 1);
+	uint64_t at = seat->now + random32(seat) % (news->value + 1);
 
-	pthread_mutex_lock(&net->lock);
 	for (uint32_t i = 0; i < net->n_groups; i++) {
 		struct net_group *known = &net->groups[i];
 		struct vbn_ip ip = group_ip(known);
 
-		if (known->interface == rx->iface->index + 1 && ip_is4(&ip) == ip_is4(&rx->to) &&
-			(ip_is_none(group) || ip_equal(group, &ip)) && at < known->report_at) {
-			known->report_at = at;
+		if (known->interface == news->iface->index + 1 && ip_is4(&ip) == news->v4 &&
+			(ip_is_none(&news->ip) || ip_equal(&news->ip, &ip)) &&
+			at < known->report_at) {
+			store_once(&known->report_at, at);
 			known->reports = known->reports ? known->reports : 1;
 		}
 	}
-	pthread_mutex_unlock(&net->lock);
 }
 
 /* Somebody else has said it. */
-static void heard_report(struct rx *rx, const struct vbn_ip *group)
+static void reported(struct net_seat *seat, const struct news *news)
 {
-	struct net_group *known;
+	struct net_group *known = find(seat->net, &news->ip, news->iface->index);
 
-	pthread_mutex_lock(&rx->seat->net->lock);
-	known = find(rx->seat->net, group, rx->iface->index);
 	if (known && known->report_at != UINT64_MAX) {
-		known->report_at = UINT64_MAX;
+		store_once(&known->report_at, UINT64_MAX);
 		known->reports = 0;
 		known->reporter = false;
 	}
-	pthread_mutex_unlock(&rx->seat->net->lock);
+}
+
+void vbn__multicast_learn(struct net_seat *seat, const struct news *news)
+{
+	if (news->kind == NEWS_QUERY)
+		queried(seat, news);
+	else
+		reported(seat, news);
+}
+
+static void heard(struct rx *rx, enum news_kind kind, const struct vbn_ip *group, uint32_t within)
+{
+	vbn__learn(rx->seat,
+		&(struct news){.kind = kind,
+			.value = within,
+			.iface = rx->iface,
+			.ip = *group,
+			.v4 = ip_is4(&rx->to)});
 }
 
 static void consume(struct rx *rx, struct vbn_buf *buf)
@@ -317,10 +331,10 @@ void vbn__igmp_input(struct rx *rx, struct vbn_buf *buf)
 		return;
 	}
 	if (igmp->type == IGMP_QUERY)
-		heard_query(rx, load4(igmp->group) ? &group : &none,
+		heard(rx, NEWS_QUERY, load4(igmp->group) ? &group : &none,
 			igmp->time ? igmp->time * 100u : REPORT_MS);
 	else if (igmp->type == IGMP_REPORT || igmp->type == IGMP_V1)
-		heard_report(rx, &group);
+		heard(rx, NEWS_REPORT, &group, 0);
 	consume(rx, buf);
 }
 
@@ -342,9 +356,9 @@ void vbn__mld_input(struct rx *rx, struct vbn_buf *buf)
 			return;
 		}
 		if (mld->type == ICMP6_MLD_QUERY)
-			heard_query(rx, &group, from_be32(mld->rest) >> 16);
+			heard(rx, NEWS_QUERY, &group, from_be32(mld->rest) >> 16);
 		else if (mld->type == ICMP6_MLD_REPORT)
-			heard_report(rx, &group);
+			heard(rx, NEWS_REPORT, &group, 0);
 	}
 	consume(rx, buf);
 }

@@ -311,7 +311,8 @@ static void heard_error(struct rx *rx, struct vbn_buf *buf)
 		/* It may only become smaller, and less than the packet that it is about. */
 		if (dst->kind == DST_UNICAST && mtu < dst->mtu &&
 			(v4 ? mtu < quote.total : mtu >= 1280))
-			vbn__path_lower(rx->seat, &quote.to, mtu);
+			vbn__learn(rx->seat,
+				&(struct news){.kind = NEWS_PATH, .value = mtu, .ip = quote.to});
 	}
 	consume(rx, buf);
 }

@@ -206,12 +206,14 @@ static void ask(struct net_seat *seat, const struct net_if *iface, const struct 
 }
 
 struct neighbour *vbn__neighbour_want(
-	struct net_seat *seat, const struct vbn_ip *ip, const struct net_if *iface)
+	struct net_seat *seat, const struct vbn_ip *ip, const struct net_if *iface, bool *later)
 {
 	struct neighbour *neighbour;
 	bool made = false;
 
-	pthread_mutex_lock(&seat->net->lock);
+	*later = !net_try(seat->net);
+	if (*later)
+		return NULL;
 	neighbour = vbn__neighbour_find(seat->net, ip, iface->index);
 	if (!neighbour) {
 		neighbour = make(seat, ip, iface->index);
@@ -230,7 +232,8 @@ struct neighbour *vbn__neighbour_want(
 
 void vbn__neighbour_used(struct net_seat *seat, struct neighbour *neighbour)
 {
-	pthread_mutex_lock(&seat->net->lock);
+	if (!net_try(seat->net))
+		return;
 	if (neighbour->used && neighbour->state == VBN_NEIGHBOUR_STALE)
 		set_state(
 			neighbour, VBN_NEIGHBOUR_DELAY, NULL, seat->now + seat->net->conf.delay_ms);
@@ -278,20 +281,25 @@ static bool is_news(const struct net_seat *seat, const struct vbn_ip *ip,
 void vbn__neighbour_heard(struct net_seat *seat, const struct vbn_ip *ip,
 	const struct net_if *iface, const uint8_t mac[6], unsigned int heard)
 {
-	struct neighbour *neighbour;
+	struct news news = {.kind = NEWS_MAC, .value = heard, .iface = iface, .ip = *ip};
 
 	if (!is_news(seat, ip, iface, mac, heard))
 		return;
-	pthread_mutex_lock(&seat->net->lock);
-	neighbour = vbn__neighbour_find(seat->net, ip, iface->index);
+	memcpy(news.mac, mac, 6);
+	vbn__learn(seat, &news);
+}
+
+void vbn__neighbour_learn(struct net_seat *seat, const struct news *news)
+{
+	struct neighbour *neighbour = vbn__neighbour_find(seat->net, &news->ip, news->iface->index);
+
 	if (neighbour) {
-		heard_of_known(seat, neighbour, mac, heard);
-	} else if (heard & HEARD_ASKING) {
-		neighbour = make(seat, ip, iface->index);
+		heard_of_known(seat, neighbour, news->mac, news->value);
+	} else if (news->value & HEARD_ASKING) {
+		neighbour = make(seat, &news->ip, news->iface->index);
 		if (neighbour)
-			set_state(neighbour, VBN_NEIGHBOUR_STALE, mac, seat->now);
+			set_state(neighbour, VBN_NEIGHBOUR_STALE, news->mac, seat->now);
 	}
-	pthread_mutex_unlock(&seat->net->lock);
 }
 
 /* ---- ageing ---- */
@@ -348,7 +356,8 @@ void vbn__neighbours_look(struct net_seat *seat, struct net_if *iface)
 	struct probe probes[PROBES_AT_ONCE];
 	uint32_t n_probes = 0;
 
-	pthread_mutex_lock(&net->lock);
+	if (!net_try(net))
+		return;
 	for (uint32_t i = 0; i < net->conf.max_neighbours + SPARE && n_probes < PROBES_AT_ONCE;
 		i++) {
 		struct neighbour *neighbour = &net->neighbours[i];

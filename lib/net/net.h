@@ -4,8 +4,7 @@
  * it.
  *
  *   net        shared by workers: interfaces, and tables that they read without a lock. Who changes one
- *              holds net->lock, for some hundred instructions: a worker too, where something was learned
- *              (a neighbour's MAC, a path's MTU, a membership), never for a packet that is only passed on.
+ *              holds net->lock. A worker that has learned something never waits for it: learn.c.
  *   seat       one worker's part of a net: its counters, its sockets, what waits, pieces of datagrams, and
  *              destinations that it has looked up. Owner: the worker.
  *   end        a seat's packet queue on one link, and what is staged for it.
@@ -34,14 +33,14 @@
 
 #define NET_COUNTERS(X)                                                                         \
 	X(rx_frames, "frames received")                                                         \
-	X(taken_over, "frames that came to another worker and are for a socket of this one")    \
+	X(taken_over, "frames that another worker has handed to this one")                      \
 	/* fates of a frame */                                                                  \
 	X(delivered, "frames whose datagram went to a socket")                                  \
 	X(answered, "frames that were turned into their answer, or caused it")                  \
 	X(consumed, "frames of ARP, ND, IGMP, MLD and ICMP that only said something")           \
 	X(forwarded, "packets passed on to where they are to go")                               \
 	X(merged, "fragments that became part of a datagram, all but its first")                \
-	X(handed_over, "frames handed to the worker that has their socket")                     \
+	X(handed_over, "frames handed to the worker that has their socket, or their fragments") \
 	X(drop_short, "frames shorter than their headers say")                                  \
 	X(drop_chained, "frames that came in several segments")                                 \
 	X(drop_other_host, "frames to another MAC")                                             \
@@ -73,6 +72,7 @@
 	X(drop_fragment_time, "fragments of a datagram that did not become whole in time")      \
 	X(drop_fragment_room, "fragments given up for newer ones, or of too many pieces")       \
 	X(drop_no_buf, "frames that no answer or copy could be made of: the pool is empty")     \
+	X(drop_handed_full, "frames for another worker that had no room for them")              \
 	X(drop_closed, "frames held by what was closed")                                        \
 	/* sending */                                                                           \
 	X(tx_packets, "packets that were to be sent, with fragments one by one")                \
@@ -90,6 +90,8 @@
 	X(udp_sent, "datagrams sent")                                                           \
 	X(udp_copied, "copies of datagrams to several sockets of a group")                      \
 	X(udp_copy_no_buf, "copies for a group's socket that could not be made")                \
+	X(copies_handed_over, "such copies handed to the workers that have those sockets")      \
+	X(copies_handed_full, "such copies for a worker that had no room for them")             \
 	X(reassembled, "datagrams put together")                                                \
 	X(fragmented, "packets sent in fragments")                                              \
 	X(fragments_sent, "fragments made")                                                     \
@@ -107,6 +109,8 @@
 	X(neighbours_changed, "neighbours whose MAC changed")                                   \
 	X(neighbours_failed, "neighbours that did not answer")                                  \
 	X(neighbours_evicted, "neighbours forgotten to make room")                              \
+	X(learned_later, "things learned that had to wait for another worker")                  \
+	X(learned_in_vain, "things learned and forgotten, since too many had to wait")          \
 	X(address_conflicts, "times that somebody else claimed an address of ours")             \
 	X(reports_sent, "IGMP and MLD reports sent")
 
@@ -210,7 +214,6 @@ struct net_if {
 	uint32_t n_addresses;
 	struct net_address addresses[VBN_NET_ADDRESSES];
 	uint64_t next_look; /* ms: neighbours and addresses; under net->lock */
-	bool attached;      /* somebody has looked after it */
 };
 
 /* The address of this version, if it is used; NULL. */
@@ -324,6 +327,10 @@ struct vbn_net {
 	struct vbn_udp **sockets; /* by local port */
 	struct net_if *interfaces;
 	uint8_t (*by_vlan)[4096]; /* [link][vid]: interface's index + 1 */
+	/* Of each worker, by numbers of seats, what others hand to it: [to][from]; as soon as both have been there. */
+	struct vbn_ring *(*rings)[NET_SEATS];
+	uint64_t numbers;                   /* of seats that there are or have been, as bits */
+	uint64_t link_seats[VBN_NET_LINKS]; /* of those that have an end there */
 	struct vbn_net_conf conf;
 	char name[24];
 
@@ -400,7 +407,8 @@ struct vbn_net_end {
 
 struct waiting {
 	struct vbn_buf *buf;
-	struct neighbour *neighbour;
+	struct neighbour *neighbour; /* NULL: it could not be asked for yet */
+	struct vbn_ip next_hop;
 	const struct net_if *iface;
 	uint16_t life; /* the neighbour's */
 	bool ours;     /* not forwarded: no ICMP error is due */
@@ -429,13 +437,34 @@ struct datagram {
 	struct vbn_buf *first; /* by offset; linked by next, place and length in cookie */
 };
 
+/* What a worker has learned and tells the others: learn.c. */
+enum news_kind {
+	NEWS_MAC,    /* of a neighbour, as `value` says: enum heard */
+	NEWS_PATH,   /* its MTU is but `value` */
+	NEWS_CLAIM,  /* somebody else says that he has this address of ours */
+	NEWS_QUERY,  /* a router asks for members of the group, or of all, within `value` ms */
+	NEWS_REPORT, /* somebody else has told it of the group */
+};
+struct news {
+	enum news_kind kind;
+	uint32_t value;
+	const struct net_if *iface;
+	struct vbn_ip ip;
+	uint8_t mac[6];
+	bool v4; /* NEWS_QUERY: of which version */
+};
+enum { SEAT_NEWS = 64 };
+
 struct net_seat {
 	struct vbn_net *net;
 	struct vbn_worker *worker;
 	uint64_t now; /* ms, as of the last tick */
 	struct vbn_net_end *ends[VBN_NET_LINKS];
+	uint32_t links; /* those that it has an end on, as bits */
 	uint32_t n_waiting;
+	uint32_t n_news;   /* things learned that wait for the lock */
 	bool looking;      /* what waits is just gone through */
+	bool unasked;      /* some of it waits for the lock */
 	uint64_t resolved; /* as it was when it was last looked at */
 	struct waiting *waiting;
 	struct datagram *datagrams;
@@ -453,6 +482,7 @@ struct net_seat {
 	uint64_t counters[C_N];
 	struct counter_set set;
 	struct vbn_buf *batch_bufs[BURST];
+	struct news news[SEAT_NEWS];
 	struct udp_place ports[SEAT_PORTS];
 	struct dst dsts[SEAT_DSTS];
 };
@@ -485,6 +515,7 @@ struct rx {
 	struct net_seat *seat;
 	const struct net_if *iface;
 	bool group;              /* it was to many MACs */
+	bool handed;             /* by another worker: it goes no further */
 	const uint8_t *mac_from; /* in front of the buf's data */
 	struct vbn_ip from, to;
 	struct dst *local; /* of `to` */
@@ -607,10 +638,11 @@ int vbn__neighbours_create(struct vbn_net *net);
 void vbn__neighbours_destroy(struct vbn_net *net);
 struct neighbour *vbn__neighbour_find(
 	const struct vbn_net *net, const struct vbn_ip *ip, uint32_t interface);
-/* As found or made, so that it can be waited for; NULL: there is no room. Asks for it. */
+/* As found or made, so that it can be waited for; NULL: there is no room, or *later: somebody else holds the
+ * lock. Asks for it. */
 struct neighbour *vbn__neighbour_want(
-	struct net_seat *seat, const struct vbn_ip *ip, const struct net_if *iface);
-/* It is used though it is stale. */
+	struct net_seat *seat, const struct vbn_ip *ip, const struct net_if *iface, bool *later);
+/* It is used though it is stale; where somebody else holds the lock, the next packet says so. */
 void vbn__neighbour_used(struct net_seat *seat, struct neighbour *neighbour);
 /* Somebody's MAC was heard of. */
 enum heard {
@@ -622,6 +654,7 @@ enum heard {
 };
 void vbn__neighbour_heard(struct net_seat *seat, const struct vbn_ip *ip,
 	const struct net_if *iface, const uint8_t mac[6], unsigned int heard);
+void vbn__neighbour_learn(struct net_seat *seat, const struct news *news);
 /* Looks after an interface's neighbours: probes, ageing. */
 void vbn__neighbours_look(struct net_seat *seat, struct net_if *iface);
 /* What waits and can go, or has to. */
@@ -632,6 +665,43 @@ void vbn__waiting_drop(struct net_seat *seat);
 void vbn__addresses_look(struct net_seat *seat, struct net_if *iface);
 void vbn__address_conflict(
 	struct net_seat *seat, const struct net_if *iface, const struct net_address *address);
+/* True: it is to be announced, in defence. */
+bool vbn__address_learn(struct net_seat *seat, const struct news *news);
+void vbn__address_announce(
+	struct net_seat *seat, const struct net_if *iface, const struct vbn_ip *ip, bool probe);
+
+/* learn.c: at once, if nobody holds the lock; else in one of the next iterations. Each room's part of it
+ * (vbn__…_learn()) is called with the lock held, and sends nothing. */
+void vbn__learn(struct net_seat *seat, const struct news *news);
+void vbn__learn_rest(struct net_seat *seat);
+
+/* False: somebody else has it. */
+static force_inline bool net_try(struct vbn_net *net)
+{
+	return !pthread_mutex_trylock(&net->lock);
+}
+
+/* hand.c: frames that are another worker's, whose seat has this number */
+enum handed {
+	HANDED_DATAGRAM, /* of UDP: data is its payload, the headers are in front */
+	HANDED_PACKET,   /* of IP: data is its header */
+	HANDED_KINDS,
+};
+/* The interface and group are those of rx. False: there is no room, and the buf is still the caller's. */
+bool vbn__hand_over(const struct rx *rx, uint32_t number, struct vbn_buf *buf, enum handed kind);
+/* Takes what others have handed to the seat; returns how much. */
+int vbn__hand_take(struct net_seat *seat);
+/* Rings from and to all others there are or have been; under the lock. */
+int vbn__hand_open(struct vbn_net *net, uint32_t number);
+/* What is still there goes. */
+void vbn__hand_drop(struct net_seat *seat);
+void vbn__hand_destroy(struct vbn_net *net);
+
+/* Whether there are others at all. */
+static force_inline uint64_t hand_others(const struct net_seat *seat)
+{
+	return load_acquire(&seat->net->numbers) & ~(1ull << seat->number);
+}
 
 /* arp.c, nd.c */
 void vbn__arp_input(struct rx *rx, struct vbn_buf *buf);
@@ -733,9 +803,9 @@ void vbn__icmp6_input(struct rx *rx, struct vbn_buf *buf);
 
 /* path.c */
 int vbn__paths_create(struct vbn_net *net);
-uint32_t vbn__path_mtu(
-	const struct net_seat *seat, const struct vbn_ip *ip, uint32_t mtu, bool *locked);
-void vbn__path_lower(struct net_seat *seat, const struct vbn_ip *ip, uint32_t mtu);
+uint32_t vbn__path_mtu(const struct vbn_net *net, uint64_t now, const struct vbn_ip *ip,
+	uint32_t mtu, bool *locked);
+void vbn__path_learn(struct net_seat *seat, const struct news *news);
 
 /* group.c */
 int vbn__multicast_create(struct vbn_net *net);
@@ -745,11 +815,14 @@ int vbn__multicast_join(
 void vbn__multicast_leave(
 	struct net_seat *seat, const struct vbn_ip *group, const struct net_if *iface);
 void vbn__multicast_look(struct net_seat *seat);
+void vbn__multicast_learn(struct net_seat *seat, const struct news *news);
 void vbn__igmp_input(struct rx *rx, struct vbn_buf *buf);
 void vbn__mld_input(struct rx *rx, struct vbn_buf *buf);
 
 /* udp.c: buf->data is UDP's header */
 void vbn__udp_input(struct rx *rx, struct vbn_buf *buf);
+/* One that another worker has handed over: of rx, all but `seat` and `iface` is read from its headers. */
+void vbn__udp_handed(struct rx *rx, struct vbn_buf *buf);
 /* The datagrams that are gathered for a socket go there. */
 void vbn__udp_batch(struct net_seat *seat);
 /* An ICMP error about a datagram of ours; false: there is no such socket. */
@@ -757,8 +830,6 @@ bool vbn__udp_failed(struct net_seat *seat, const struct vbn_ip *local, uint16_t
 	const struct vbn_ip *remote, uint16_t remote_port, int error);
 void vbn__udp_close_all(struct net_seat *seat);
 
-/* net.c: of another worker's, for what was handed over; on its thread */
 int vbn__sockets_create(struct vbn_net *net);
-struct net_seat *vbn__seat_of(struct vbn_net *net, const struct vbn_worker *worker);
 
 #endif

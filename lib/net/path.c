@@ -46,14 +46,14 @@ static uint32_t path_read(const struct net_path *path, const struct vbn_ip *ip, 
 	return is_it && load_once(&path->seq) == seq ? mtu : 0;
 }
 
-uint32_t vbn__path_mtu(
-	const struct net_seat *seat, const struct vbn_ip *ip, uint32_t mtu, bool *locked)
+uint32_t vbn__path_mtu(const struct vbn_net *net, uint64_t now, const struct vbn_ip *ip,
+	uint32_t mtu, bool *locked)
 {
-	const struct net_path *paths = paths_of(seat->net, ip);
+	const struct net_path *paths = paths_of(net, ip);
 
 	*locked = false;
 	for (int i = 0; i < WAYS; i++) {
-		uint32_t known = path_read(&paths[i], ip, seat->now);
+		uint32_t known = path_read(&paths[i], ip, now);
 
 		if (!known || known >= mtu)
 			continue;
@@ -77,24 +77,33 @@ static struct net_path *place_for(struct net_path *paths, const struct vbn_ip *i
 	return oldest;
 }
 
-void vbn__path_lower(struct net_seat *seat, const struct vbn_ip *ip, uint32_t mtu)
+void vbn__path_learn(struct net_seat *seat, const struct news *news)
 {
-	struct vbn_net *net = seat->net;
-	struct net_path *path;
+	const struct vbn_ip *ip = &news->ip;
+	struct net_path *path = place_for(paths_of(seat->net, ip), ip);
 
-	mtu = max(mtu, (uint32_t)(ip_is4(ip) ? LEAST4 : LEAST6));
-	pthread_mutex_lock(&net->lock);
-	path = place_for(paths_of(net, ip), ip);
 	store_once(&path->seq, path->seq + 1);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	store_once(&path->ip_words[0], ip_high(ip));
 	store_once(&path->ip_words[1], ip_low(ip));
-	store_once(&path->mtu, mtu);
+	store_once(&path->mtu, max(news->value, (uint32_t)(ip_is4(ip) ? LEAST4 : LEAST6)));
 	store_once(&path->until, seat->now + PATH_MS);
 	store_release(&path->seq, path->seq + 1);
-	__atomic_fetch_add(&net->generation, 1, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&net->lock);
+	__atomic_fetch_add(&seat->net->generation, 1, __ATOMIC_RELEASE);
 	seat_count(seat, path_mtu_lowered);
+}
+
+/* That of one of the workers: all have the same. */
+static uint64_t now_of(struct vbn_net *net)
+{
+	uint64_t now = 0;
+
+	pthread_mutex_lock(&net->lock);
+	for (int i = 0; i < NET_SEATS; i++)
+		if (net->seats[i])
+			now = max(now, vbn__glance_count(&net->seats[i]->now));
+	pthread_mutex_unlock(&net->lock);
+	return now;
 }
 
 VBN_API uint32_t vbn_net_path_mtu(struct vbn_net *net, const struct vbn_ip *ip)
@@ -109,11 +118,5 @@ VBN_API uint32_t vbn_net_path_mtu(struct vbn_net *net, const struct vbn_ip *ip)
 	if (hop)
 		mtu = hop->mtu;
 	pthread_mutex_unlock(&net->routes_lock);
-	for (int i = 0; i < NET_SEATS && hop; i++) {
-		const struct net_seat *seat = load_acquire(&net->seats[i]);
-
-		if (seat)
-			return vbn__path_mtu(seat, ip, mtu, &locked);
-	}
-	return mtu;
+	return mtu ? vbn__path_mtu(net, now_of(net), ip, mtu, &locked) : 0;
 }

@@ -2,8 +2,6 @@
 
 #include "net/udp.h"
 
-#include <verbena/worker.h>
-
 /* ---- which socket ---- */
 
 /* How well a key fits a datagram; 0: not at all. */
@@ -151,78 +149,22 @@ fast_path void vbn__udp_deliver(struct net_seat *seat, struct vbn_udp *udp, stru
 
 /* ---- to another worker ---- */
 
-/* In the buf's own room, which the worker that it goes to reads before anything writes there. */
-struct handed {
-	struct vbn_post post;
-	struct vbn_net *net;
-	struct vbn_buf *buf;
-	const struct net_if *iface;
-};
-
-static void taken_over(struct vbn_worker *worker, void *arg)
+cold static void hand_over(struct rx *rx, const struct vbn_udp *udp, struct vbn_buf *buf)
 {
-	struct handed handed;
-	struct net_seat *seat;
-	struct vbn_udp_address from, to;
-	struct rx rx;
-
-	memcpy(&handed, arg, sizeof(handed));
-	seat = vbn__seat_of(handed.net, worker);
-	if (!seat) {
-		buf_drop(handed.buf);
-		return;
-	}
-	seat_count(seat, taken_over);
-	vbn_udp_source(handed.buf, &from);
-	vbn_udp_destination(handed.buf, &to);
-	rx = (struct rx){.seat = seat, .iface = handed.iface, .from = from.ip, .to = to.ip};
-	{
-		struct vbn_udp *udp = find(&rx, from.port, to.port);
-
-		if (udp && udp->seat == seat)
-			vbn__udp_deliver(seat, udp, handed.buf);
-		else
-			seat_drop(seat, handed.buf, drop_no_port);
-	}
-	vbn__udp_batch(seat);
+	if (vbn__hand_over(rx, udp->number, buf, HANDED_DATAGRAM))
+		seat_count(rx->seat, handed_over);
+	else
+		seat_drop(rx->seat, buf, drop_handed_full);
 }
 
-/* Room for it behind the data, or in front of the headers; NULL. */
-static struct handed *room_in(struct vbn_buf *buf)
-{
-	uint8_t *behind = buf->data + buf->len, *room = vbn_buf_room(buf);
-	uint8_t *headers = buf->data - UDP_BYTES - vbn_buf_packet(buf)->l3_len;
-	uintptr_t at = round_up((uintptr_t)behind, 8);
-
-	if (at + sizeof(struct handed) <= (uintptr_t)room + buf->size)
-		return (struct handed *)at;
-	at = round_up((uintptr_t)room, 8);
-	return at + sizeof(struct handed) <= (uintptr_t)headers ? (struct handed *)at : NULL;
-}
-
-cold static void hand_over(struct rx *rx, struct vbn_udp *udp, struct vbn_buf *buf)
-{
-	struct vbn_worker *worker = udp->seat->worker;
-	struct handed *handed = worker && rx->seat->worker ? room_in(buf) : NULL;
-
-	if (!handed) {
-		seat_drop(rx->seat, buf, drop_no_buf);
-		return;
-	}
-	*handed = (struct handed){{.fn = taken_over, .arg = handed}, rx->seat->net, buf, rx->iface};
-	seat_count(rx->seat, handed_over);
-	vbn_post(worker, &handed->post);
-}
-
-/* ---- groups and broadcast: to each socket of this worker that wants them ---- */
+/* ---- groups and broadcast: to each socket that wants them ---- */
 
 static bool wants(const struct vbn_udp *udp, const struct rx *rx)
 {
 	if (rx->local->kind == DST_BROADCAST)
 		return true;
 	for (int i = 0; i < UDP_GROUPS; i++)
-		if (udp->groups[i].interface == rx->iface->index + 1 &&
-			ip_equal(&udp->groups[i].ip, &rx->to))
+		if (udp_group_is(&udp->groups[i], &rx->to, rx->iface->index + 1))
 			return true;
 	return false;
 }
@@ -272,25 +214,44 @@ static void deliver_copy(struct rx *rx, struct vbn_udp *udp, struct vbn_buf *buf
 		buf_drop(copy);
 }
 
+static void hand_copy(struct rx *rx, uint32_t number, struct vbn_buf *buf)
+{
+	struct vbn_buf *copy = copy_of(rx->seat, rx->iface, buf);
+
+	if (!copy) {
+		seat_count(rx->seat, udp_copy_no_buf);
+	} else if (vbn__hand_over(rx, number, copy, HANDED_DATAGRAM)) {
+		seat_count(rx->seat, copies_handed_over);
+	} else {
+		seat_count(rx->seat, copies_handed_full);
+		buf_drop(copy);
+	}
+}
+
+/* To each worker that has such a socket one, which goes to all of its own; the last of all gets what came. */
 static void group_input(struct rx *rx, struct vbn_buf *buf, uint16_t from, uint16_t to)
 {
 	const struct vbn_net *net = rx->seat->net;
 	struct vbn_udp *last = NULL, *away = NULL;
+	uint64_t others = 0;
 
 	for (struct vbn_udp *udp = rcu_read(&net->sockets[udp_bucket(net, to)]); udp;
 		udp = rcu_read(&udp->next)) {
-		/* What another worker's socket has joined only that worker knows. */
+		if ((udp->seat != rx->seat && rx->handed) || !group_fits(udp, rx, from, to))
+			continue;
 		if (udp->seat != rx->seat) {
-			if (fit(rcu_read(&udp->key), rx, from, to))
-				away = udp;
+			away = udp;
+			others |= 1ull << udp->number;
 			continue;
 		}
-		if (!group_fits(udp, rx, from, to))
-			continue;
 		if (last)
 			deliver_copy(rx, last, buf);
 		last = udp;
 	}
+	if (away && !last)
+		others &= ~(1ull << away->number);
+	for (; others; others &= others - 1)
+		hand_copy(rx, (uint32_t)__builtin_ctzll(others), buf);
 	if (last)
 		vbn__udp_deliver(rx->seat, last, buf);
 	else if (away)
@@ -341,13 +302,33 @@ static bool sum_holds(const struct rx *rx, const struct vbn_buf *buf, const stru
 	return sum_is_good(vbn__sum_chain(sum, buf));
 }
 
+/* Its data is the payload. */
+static void to_whom(struct rx *rx, struct vbn_buf *buf, uint16_t from, uint16_t to)
+{
+	struct net_seat *seat = rx->seat;
+	struct vbn_udp *udp;
+
+	if (unlikely(rx->local->kind != DST_LOCAL)) {
+		group_input(rx, buf, from, to);
+		return;
+	}
+	if (seat->ports[to % SEAT_PORTS].key != udp_place_key(seat->net, to))
+		place_fill(seat, to);
+	udp = find(rx, from, to);
+	if (likely(udp && udp->seat == seat))
+		vbn__udp_deliver(seat, udp, buf);
+	else if (udp && !rx->handed)
+		hand_over(rx, udp, buf);
+	else
+		no_port(rx, buf);
+}
+
 fast_path void vbn__udp_input(struct rx *rx, struct vbn_buf *buf)
 {
 	struct net_seat *seat = rx->seat;
 	const struct wire_udp *header = (const struct wire_udp *)buf->data;
 	uint32_t total = buf->len, length;
-	uint16_t from, to, flags = vbn_buf_packet(buf)->flags;
-	struct vbn_udp *udp;
+	uint16_t flags = vbn_buf_packet(buf)->flags;
 
 	if (unlikely(buf->flags & VBN_BUF_CHAIN))
 		total = (uint32_t)vbn_buf_total(buf);
@@ -367,24 +348,25 @@ fast_path void vbn__udp_input(struct rx *rx, struct vbn_buf *buf)
 		seat_drop(seat, buf, drop_l4_sum);
 		return;
 	}
-	from = from_be16(header->from);
-	to = from_be16(header->to);
 	buf->data += UDP_BYTES;
 	buf->len -= UDP_BYTES;
 	vbn_buf_packet(buf)->l2_len = (uint8_t)(rx->iface->index + 1); /* for vbn_udp_source() */
-	if (unlikely(rx->local->kind != DST_LOCAL)) {
-		group_input(rx, buf, from, to);
-		return;
-	}
-	if (seat->ports[to % SEAT_PORTS].key != udp_place_key(seat->net, to))
-		place_fill(seat, to);
-	udp = find(rx, from, to);
-	if (unlikely(!udp))
-		no_port(rx, buf);
-	else if (unlikely(udp->seat != seat))
-		hand_over(rx, udp, buf);
-	else
-		vbn__udp_deliver(seat, udp, buf);
+	to_whom(rx, buf, from_be16(header->from), from_be16(header->to));
+}
+
+void vbn__udp_handed(struct rx *rx, struct vbn_buf *buf)
+{
+	struct vbn_udp_address from, to;
+	bool scoped;
+
+	vbn_udp_source(buf, &from);
+	vbn_udp_destination(buf, &to);
+	rx->from = from.ip;
+	rx->to = to.ip;
+	scoped = ip_is_multicast(&to.ip) || ip_is_link_local(&to.ip) ||
+		(ip_is4(&to.ip) && load4(to.ip.bytes + 12) == UINT32_MAX);
+	rx->local = dst_find(rx->seat, &to.ip, scoped ? rx->iface->index + 1 : 0);
+	to_whom(rx, buf, from.port, to.port);
 }
 
 VBN_API int vbn_udp_recv(struct vbn_udp *udp, struct vbn_buf **bufs, int n)

@@ -15,10 +15,19 @@ struct udp_key {
 
 enum { UDP_GROUPS = 16 };
 
+/* Others look, too, who has joined: what they see in that moment is not what counts, but to whom they hand. */
 struct udp_group {
-	struct vbn_ip ip;
-	uint32_t interface; /* index + 1; 0: none */
+	uint64_t ip_words[2];
+	uint32_t interface; /* index + 1; 0: none. Written last */
 };
+
+static force_inline bool udp_group_is(
+	const struct udp_group *group, const struct vbn_ip *ip, uint32_t interface)
+{
+	return load_acquire(&group->interface) == interface &&
+		load_once(&group->ip_words[0]) == ip_high(ip) &&
+		load_once(&group->ip_words[1]) == ip_low(ip);
+}
 
 /* What the headers of all its datagrams have in common, as it is on the wire. */
 struct udp_head {
@@ -30,9 +39,11 @@ struct udp_head {
 
 struct vbn_udp {
 	/* read by all workers */
-	struct vbn_udp *next; /* in its bucket; RCU */
-	struct udp_key *key;  /* RCU */
-	struct net_seat *seat;
+	struct vbn_udp *next;  /* in its bucket; RCU */
+	struct udp_key *key;   /* RCU */
+	struct net_seat *seat; /* for others an address to compare: it may be gone */
+	uint32_t number;       /* the seat's */
+	struct udp_group groups[UDP_GROUPS];
 	/* its worker's */
 	vbn_udp_recv_fn *recv cache_aligned;
 	void *arg;
@@ -46,7 +57,6 @@ struct vbn_udp {
 	uint8_t ttl, group_ttl, traffic_class;
 	bool broadcast;
 	enum vbn_switch dont_fragment;
-	struct udp_group groups[UDP_GROUPS];
 	struct rcu_later later;
 };
 

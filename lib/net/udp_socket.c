@@ -161,6 +161,7 @@ static struct vbn_udp *socket_make(struct net_seat *seat, const struct vbn_udp_c
 	if (!udp)
 		return NULL;
 	*udp = (struct vbn_udp){.seat = seat,
+		.number = seat->number,
 		.recv = conf->recv,
 		.arg = conf->arg,
 		.ring_mask = depth - 1,
@@ -215,17 +216,21 @@ VBN_API int vbn_udp_open(
 	return 0;
 }
 
+static void leave(struct vbn_udp *udp, struct udp_group *group)
+{
+	uint32_t interface = group->interface;
+	struct vbn_ip ip;
+
+	memcpy(ip.bytes, group->ip_words, sizeof(ip.bytes));
+	store_release(&group->interface, 0);
+	vbn__multicast_leave(udp->seat, &ip, net_interface(udp->seat->net, interface - 1));
+}
+
 static void leave_all(struct vbn_udp *udp)
 {
-	for (int i = 0; i < UDP_GROUPS; i++) {
-		uint32_t interface = udp->groups[i].interface;
-
-		if (!interface)
-			continue;
-		udp->groups[i].interface = 0;
-		vbn__multicast_leave(udp->seat, &udp->groups[i].ip,
-			net_interface(udp->seat->net, interface - 1));
-	}
+	for (int i = 0; i < UDP_GROUPS; i++)
+		if (udp->groups[i].interface)
+			leave(udp, &udp->groups[i]);
 }
 
 /* What has come and nobody has taken. */
@@ -356,8 +361,8 @@ static struct udp_group *group_find(
 	struct vbn_udp *udp, const struct vbn_ip *group, uint32_t interface)
 {
 	for (int i = 0; i < UDP_GROUPS; i++)
-		if (udp->groups[i].interface == interface &&
-			(!interface || ip_equal(&udp->groups[i].ip, group)))
+		if (interface ? udp_group_is(&udp->groups[i], group, interface)
+			      : !udp->groups[i].interface)
 			return &udp->groups[i];
 	return NULL;
 }
@@ -379,7 +384,9 @@ VBN_API int vbn_udp_join(struct vbn_udp *udp, const struct vbn_ip *group, uint32
 	if (err)
 		return fail(ENOSPC, "udp: a socket can be in %d groups, and a net in max_groups",
 			UDP_GROUPS);
-	*place = (struct udp_group){*group, interface};
+	store_once(&place->ip_words[0], ip_high(group));
+	store_once(&place->ip_words[1], ip_low(group));
+	store_release(&place->interface, interface);
 	return 0;
 }
 
@@ -394,7 +401,6 @@ VBN_API int vbn_udp_leave(struct vbn_udp *udp, const struct vbn_ip *group, uint3
 	place = group_find(udp, group, interface);
 	if (!place)
 		return fail(EADDRNOTAVAIL, "udp: the socket has not joined this group");
-	place->interface = 0;
-	vbn__multicast_leave(udp->seat, group, net_interface(udp->seat->net, interface - 1));
+	leave(udp, place);
 	return 0;
 }

@@ -11,7 +11,6 @@
 /* ---- what the stack has of other rooms, and what no frame may lead to here: there is no worker ---- */
 
 struct vbn_timer;
-struct vbn_post;
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -24,7 +23,6 @@ NEVER(int, vbn_send, struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 NEVER(int, vbn_recv, struct vbn_queue *queue, struct vbn_buf **bufs, int n)
 NEVER(void, vbn_timer_start, struct vbn_worker *worker, struct vbn_timer *timer, uint64_t ns)
 NEVER(bool, vbn_timer_stop, struct vbn_worker *worker, struct vbn_timer *timer)
-NEVER(void, vbn_post, struct vbn_worker *worker, struct vbn_post *post)
 NEVER(int, vbn_worker_index, const struct vbn_worker *worker)
 NEVER(struct vbn_worker *, vbn_worker_self, void)
 #pragma GCC diagnostic pop
