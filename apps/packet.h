@@ -4,6 +4,7 @@
  *     run ── worker (one core) ── lane (one queue of one device) ──> the lane that its frames go out by
  *
  *     packet_device.c    which ports, their rx groups and rules
+ *     packet_files.c     which files are read and written, and that none is both
  *     packet_worker.c    a worker: its pool, queues, end
  *     packet_run.c       a run from start to exit status; the thread that tells the time
  *     packet_report.c    counts, the table, the live one, JSON
@@ -167,6 +168,7 @@ struct packet_run {
 	struct packet_options conf;
 	const void *own; /* the command's options, whole */
 	const char *mode;
+	const char *reads, *reads_by; /* a file that the command reads by itself, and its option; NULL */
 	struct packet_device devices[MAX_DEVICES];
 	int n_devices;
 	int cores[MAX_CORES];
@@ -218,6 +220,11 @@ bool device_is_read(const struct packet_device *device);
 void devices_text(const struct packet_run *run, char text[160]);
 /* "02:00:00:00:00:01". */
 bool mac_parse(const char *text, uint8_t mac[6]);
+
+/* ---- packet_files.c ---- */
+
+/* Before any file is opened. 0 or an exit status. */
+int files_check(const struct packet_run *run);
 
 /* ---- packet_worker.c ---- */
 

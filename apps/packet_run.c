@@ -361,6 +361,8 @@ int packet_execute(struct packet_run *run)
 	if (run->conf.cores)
 		status = cores_take(run->conf.cores, run->cores, &run->n_cores);
 	if (!status)
+		status = files_check(run);
+	if (!status)
 		status = devices_before_library(run);
 	if (!status)
 		status = cmd_library_start();

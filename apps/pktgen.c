@@ -481,6 +481,8 @@ int cmd_pktgen(int argc, char **argv)
 		status = pattern_make(&pattern, &conf);
 	if (!status)
 		status = take_sizes(&conf);
+	run.reads = conf.replay;
+	run.reads_by = "pcap-replay";
 	run.mode = conf.replay ? "replay" : protocol_names[conf.protocol];
 	if (!status)
 		status = packet_execute(&run);

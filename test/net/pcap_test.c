@@ -10,7 +10,7 @@
 
 enum { COUNT = 1000, DEPTH = 64, DATA = 2000 };
 
-static char dir[64], first[96], second[96], third[96];
+static char dir[64], first[96], second[96], third[96], also_first[96];
 static struct vbn_worker *worker;
 static struct vbn_pool *pool;
 
@@ -263,6 +263,9 @@ static void test_names(void **arg)
 	expect_refusal(-ENOENT, "pcap:/no/such/file", "No such file");
 	expect_refusal(-ENOENT, "pcap:>/no/such/file", "cannot be written");
 	expect_refusal(-EINVAL, name_of("pcap:%s>%s", first, first), "take two");
+	assert_int_equal(symlink(first, also_first), 0);
+	expect_refusal(-EINVAL, name_of("pcap:%s>%s", first, also_first), "take two");
+	assert_int_equal(unlink(also_first), 0);
 	expect_refusal(-EINVAL, name_of("pcap:%s>%s", first, ""), "stands one file");
 	expect_refusal(-ENODEV, "pcap:", "does not exist");
 }
@@ -417,6 +420,7 @@ static int set_up(void **arg)
 	if (!mkdtemp(dir))
 		return -1;
 	snprintf(first, sizeof(first), "%s/first.pcap", dir);
+	snprintf(also_first, sizeof(also_first), "%s/also_first.pcap", dir);
 	snprintf(second, sizeof(second), "%s/second.pcapng", dir);
 	snprintf(third, sizeof(third), "%s/third.pcap", dir);
 	assert_int_equal(vbn_worker_attach(&(struct vbn_worker_conf){0}, &worker), 0);

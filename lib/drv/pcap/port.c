@@ -3,6 +3,7 @@
 #include "drv/pcap/pcap.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 enum { MIN_MTU = 68, MAX_MTU = 65000, DEFAULT_MTU = 1500 };
 
@@ -17,6 +18,17 @@ static void close_port(struct vbn_port *base)
 			base->info.name, strerror(-ret));
 	vbn__pcap_reader_close(port->reader);
 	free(port);
+}
+
+/* By whatever names. */
+static bool is_one_file(const char *a, const char *b)
+{
+	struct stat of_a, of_b;
+
+	if (!strcmp(a, b))
+		return true;
+	return !stat(a, &of_a) && !stat(b, &of_b) && S_ISREG(of_a.st_mode) &&
+		of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
 /* "FROM", ">TO", "FROM>TO" */
@@ -36,7 +48,7 @@ static int parse_name(struct pcap_port *port, const char *name)
 			"port pcap:%s cannot be opened: behind '>' stands one file, into which packets go",
 			name);
 	strcpy(port->to, arrow + 1);
-	if (!strcmp(port->from, port->to))
+	if (is_one_file(port->from, port->to))
 		return fail(EINVAL,
 			"port pcap:%s cannot be opened: the file that it reads is the one that it writes: take two",
 			name);
