@@ -15,7 +15,7 @@
 enum {
 	SLOTS = 2048, /* of a tap */
 	TAKEN = 64,   /* at once by the writer */
-	MAX_INTERFACES = 2,
+	MAX_INTERFACES = PCAPNG_INTERFACES,
 };
 
 struct slot {
@@ -29,7 +29,7 @@ struct slot {
 struct interface {
 	char name[64];
 	uint8_t mac[6];
-	uint64_t seen, accepted, written; /* by the writer: came by the ring, matched */
+	uint64_t seen, accepted; /* by the writer: came by the ring, matched */
 };
 
 struct capture_tap {
@@ -125,10 +125,8 @@ static void write_slot(struct capture *capture, const struct slot *slot)
 	if (!filter_matches(capture->filter, slot->bytes, slot->captured, slot->original))
 		return;
 	interface->accepted++;
-	if (capture->file->error)
-		return;
-	pcapng_packet(capture->file, &packet);
-	interface->written += !capture->file->error;
+	if (!capture->file->error)
+		pcapng_packet(capture->file, &packet);
 }
 
 static bool drain_tap(struct capture *capture, struct capture_tap *tap)
@@ -301,7 +299,7 @@ static void write_statistics(struct capture *capture, uint32_t index)
 			.received = interface->seen + lost,
 			.dropped = lost,
 			.accepted = interface->accepted,
-			.written = interface->written});
+			.written = capture->file->written[index]});
 }
 
 int capture_finish(struct capture *capture)
@@ -309,6 +307,7 @@ int capture_finish(struct capture *capture)
 	int err;
 
 	stop_writer(capture);
+	pcapng_flush(capture->file); /* which counts what is written */
 	for (int i = 0; i < capture->n_interfaces; i++)
 		write_statistics(capture, (uint32_t)i);
 	err = pcapng_close(capture->file);
@@ -344,8 +343,9 @@ void capture_destroy(struct capture *capture)
 
 /* ---- what it came to ---- */
 
+/* Each frame that was to be captured is in one of them. */
 struct totals {
-	uint64_t written, filtered, dropped;
+	uint64_t written, filtered, too_fast, not_written;
 };
 
 static struct totals totals(const struct capture *capture)
@@ -353,10 +353,10 @@ static struct totals totals(const struct capture *capture)
 	struct totals sum = {0};
 
 	for (int i = 0; i < capture->n_interfaces; i++) {
-		sum.written += capture->interfaces[i].written;
+		sum.written += capture->file->written[i];
 		sum.filtered += capture->interfaces[i].seen - capture->interfaces[i].accepted;
-		sum.dropped += dropped(capture, i) + capture->interfaces[i].accepted -
-			capture->interfaces[i].written;
+		sum.too_fast += dropped(capture, i);
+		sum.not_written += capture->interfaces[i].accepted - capture->file->written[i];
 	}
 	return sum;
 }
@@ -365,16 +365,21 @@ json_t *capture_json(const struct capture *capture)
 {
 	struct totals sum = totals(capture);
 
-	return json_pack("{s:s, s:s?, s:I, s:I, s:I}", "file", capture->path, "filter",
-		capture->expression, "written", (json_int_t)sum.written, "filtered",
-		(json_int_t)sum.filtered, "dropped", (json_int_t)sum.dropped);
+	return json_pack("{s:s, s:s?, s:I, s:I, s:I, s:{s:I, s:I}}", "file", capture->path,
+		"filter", capture->expression, "written", (json_int_t)sum.written, "filtered",
+		(json_int_t)sum.filtered, "dropped", (json_int_t)(sum.too_fast + sum.not_written),
+		"drops", "too_fast", (json_int_t)sum.too_fast, "write_failed",
+		(json_int_t)sum.not_written);
 }
 
 void capture_print(const struct capture *capture)
 {
 	struct totals sum = totals(capture);
 
-	printf("capture %s: %llu frames written, %llu left out by the filter, %llu dropped as the file could not keep up\n",
+	printf("capture %s: %llu frames written, %llu left out by the filter, %llu dropped as the file could not keep up",
 		capture->path, (unsigned long long)sum.written, (unsigned long long)sum.filtered,
-		(unsigned long long)sum.dropped);
+		(unsigned long long)sum.too_fast);
+	if (sum.not_written)
+		printf(", %llu as they could not be written", (unsigned long long)sum.not_written);
+	putchar('\n');
 }

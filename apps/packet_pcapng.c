@@ -9,7 +9,7 @@
 
 #define PATIENCE 500000000u /* ns that a reader may take nothing, once all is over */
 
-enum { LINKTYPE_ETHERNET = 1 };
+enum { LINKTYPE_ETHERNET = 1, BLOCK_PACKET = 6 };
 
 /* ---- the file ---- */
 
@@ -31,6 +31,18 @@ static bool await_reader(struct pcapng *file, uint64_t since)
 	return true;
 }
 
+/* Of the blocks in the buffer those that are in the file: its first n bytes. */
+static void count_packets(struct pcapng *file, size_t n)
+{
+	uint32_t head[3]; /* type, length; of a packet its interface */
+
+	for (size_t at = 0; at + sizeof(head) <= n; at += head[1]) {
+		memcpy(head, file->out + at, sizeof(head));
+		if (head[0] == BLOCK_PACKET && at + head[1] <= n)
+			file->written[head[2]]++;
+	}
+}
+
 void pcapng_flush(struct pcapng *file)
 {
 	uint64_t since = now_ns();
@@ -48,13 +60,19 @@ void pcapng_flush(struct pcapng *file)
 			file->error = errno;
 		}
 	}
+	count_packets(file, at);
 	file->n_out = 0;
+}
+
+/* Of a block. */
+static void make_room(struct pcapng *file, size_t n)
+{
+	if (file->n_out + n > sizeof(file->out))
+		pcapng_flush(file);
 }
 
 static void write_bytes(struct pcapng *file, const void *bytes, size_t n)
 {
-	if (file->n_out + n > sizeof(file->out))
-		pcapng_flush(file);
 	memcpy(file->out + file->n_out, bytes, n);
 	file->n_out += n;
 }
@@ -115,6 +133,7 @@ static void write_block(struct pcapng *file, uint32_t type, struct block *block)
 	uint32_t length = (uint32_t)(block->n + 12);
 	const uint32_t head[2] = {type, length};
 
+	make_room(file, length);
 	write_bytes(file, head, sizeof(head));
 	write_bytes(file, block->bytes, block->n);
 	write_bytes(file, &length, sizeof(length));
@@ -177,14 +196,17 @@ void pcapng_packet(struct pcapng *file, const struct pcapng_packet *packet)
 {
 	static const uint8_t pad[4];
 	const uint32_t n_pad = -packet->captured & 3, length = 32 + packet->captured + n_pad + 12;
-	const uint32_t head[7] = {6, length, packet->interface, (uint32_t)(packet->ns >> 32),
-		(uint32_t)packet->ns, packet->captured, packet->original};
+	const uint32_t head[7] = {BLOCK_PACKET, length, packet->interface,
+		(uint32_t)(packet->ns >> 32), (uint32_t)packet->ns, packet->captured,
+		packet->original};
 	const struct {
 		uint16_t code, length;
 		uint32_t flags, end, total;
 	} tail = {2, 4, packet->direction, 0, length};
 
 	static_assert(sizeof(head) + sizeof(tail) == 32 + 12, "with what is around the bytes");
+	static_assert(PCAPNG_BUFFER > 65536 + sizeof(head) + sizeof(tail), "room for any packet");
+	make_room(file, length);
 	write_bytes(file, head, sizeof(head));
 	write_bytes(file, packet->bytes, packet->captured);
 	write_bytes(file, pad, n_pad);

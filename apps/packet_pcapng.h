@@ -1,7 +1,8 @@
 /* packet_pcapng.h - a pcapng file that is written: a section, interfaces, packets, the interfaces' statistics
  *
  * What reads it may be slow, or stop: then a write waits, until it is told that all is over; then only a
- * while. After an error nothing is written, and `error` says why.
+ * while. After an error nothing is written, and `error` says why. A packet counts as written once it is in the
+ * file, whole.
  */
 #ifndef PACKET_PCAPNG_H
 #define PACKET_PCAPNG_H
@@ -10,13 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PCAPNG_BUFFER = 1 << 18 };
+enum { PCAPNG_BUFFER = 1 << 18, PCAPNG_INTERFACES = 2 };
 
 struct pcapng {
-	int fd, error;    /* error: an errno value */
-	const bool *over; /* atomic: by another thread */
+	int fd, error;                       /* error: an errno value */
+	const bool *over;                    /* atomic: by another thread */
+	uint64_t written[PCAPNG_INTERFACES]; /* packets of each */
 	size_t n_out;
-	uint8_t out[PCAPNG_BUFFER];
+	uint8_t out[PCAPNG_BUFFER]; /* whole blocks */
 };
 
 struct pcapng_interface {
