@@ -161,6 +161,12 @@ bool option_given(const struct command *command, uint64_t given, const char *nam
 
 /* ---- sink.c: files that hold the whole of something, or do not exist ---- */
 
+/* A file to write; -errno. A pipe that nobody reads is -ENXIO: it is not waited for a reader, which no signal
+ * would end. */
+int open_to_write(const char *path, int flags);
+/* The cause, in a sentence. */
+const char *why_not_opened(int err);
+
 /* Opened before the work, so that a path that cannot be written is known at once. */
 struct sink {
 	const char *path; /* NULL: not asked for */

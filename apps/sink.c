@@ -12,16 +12,31 @@ json_t *json_number(double value)
 	return json_real(isfinite(value) ? value : 0.0);
 }
 
+int open_to_write(const char *path, int flags)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags, 0666);
+
+	if (fd < 0)
+		return -errno;
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	return fd;
+}
+
+const char *why_not_opened(int err)
+{
+	return err == -ENXIO ? "nobody reads that pipe, start its reader first" : strerror(-err);
+}
+
 /* Not truncated here: an older result stays until there is a new one. */
 static int open_file(struct sink *sink)
 {
-	int fd = open(sink->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	int fd = open_to_write(sink->path, O_CREAT | O_EXCL);
 
 	sink->created = fd >= 0;
-	if (fd < 0 && errno == EEXIST)
-		fd = open(sink->path, O_WRONLY | O_CLOEXEC);
+	if (fd == -EEXIST)
+		fd = open_to_write(sink->path, 0);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	sink->file = fdopen(fd, "w");
 	if (!sink->file) {
 		close(fd);
@@ -42,7 +57,7 @@ int sink_open(struct sink *sink, const char *option, const char *path)
 		return cannot(
 			"%s: the %s cannot be written there: %s; give --%s a path in a directory of "
 			"yours%s",
-			path, strcmp(option, "json") ? option : "JSON", strerror(-err), option,
+			path, strcmp(option, "json") ? option : "JSON", why_not_opened(err), option,
 			strcmp(option, "json") ? "" : ", or - for standard output");
 	return 0;
 }

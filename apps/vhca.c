@@ -244,11 +244,12 @@ static int settle_file(const struct vhca_options *conf, const char *option, cons
 	}
 	if (strstr(*path, "%p"))
 		return 0;
-	fd = open(*path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-	if (fd < 0)
+	fd = open_to_write(*path, O_CREAT | O_TRUNC);
+	if (fd < 0 && fd != -ENXIO) /* a pipe may find its reader later */
 		return cannot("%s: it cannot be written: %s; give a path in a directory of yours",
-			*path, strerror(errno));
-	close(fd);
+			*path, why_not_opened(fd));
+	if (fd >= 0)
+		close(fd);
 	return 0;
 }
 

@@ -116,6 +116,23 @@ class Forward(CommandTest):
             self.status(answer, DONE)
             self.assertEqual((strict_json(answer.out)["sent"], len(read_pcap(back))), (100, 100))
 
+    def test_one_file(self):
+        """Given a file to read that is to be written, too, by whatever name, or one for two to write, then 2, and it is as it was."""
+        with tempfile.TemporaryDirectory() as folder:
+            there, link, new = (os.path.join(folder, name) for name in ("in.pcap", "link.pcap", "new.pcap"))
+            write_pcap(there, frames(4))
+            os.symlink(there, link)
+            size = os.path.getsize(there)
+            for args in (["fwd", "io", "--device", f"pcap:{there}", "--device", f"pcap:>{link}"], ["fwd", "io", "--device", f"pcap:{there}>{link}"],
+                         ["fwd", "io", "--device", f"pcap:{there}>{new}", "--pcap", link + ",udp"],
+                         ["fwd", "io", "--device", f"pcap:{there}>{new}", "--pcap", new], ["echo", "--device", f"pcap:{there}>{new}", "--json", link],
+                         ["pktgen", "--device", "tap:none", "--pcap-replay", there, "--pcap", link],
+                         ["pktgen", "--device", "tap:none", "--pcap-replay", there, "--json", there]):
+                answer = verbena(*args, *(["--ip", "10.1.0.2/24"] if args[0] == "echo" else []))
+                self.status(answer, USAGE)
+                self.sentence(answer, "option", "write")
+                self.assertEqual((os.path.getsize(there), os.path.exists(new)), (size, False))
+
     def test_capture(self):
         """Given a filter, then the file has what it lets through, both ways, and counts that add up."""
         with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +162,10 @@ class Forward(CommandTest):
         status, out, err = ended(process)
         self.assertEqual((status, len(came)), (CANNOT, 20), err)
         self.assertIn("/dev/full could not be written whole", err)
-        self.assertEqual(strict_json(out)["sent"], 20)
+        result = strict_json(out)
+        self.assertEqual(result["sent"], 20)
+        capture = result["capture"]
+        self.assertEqual([capture[key] for key in ("written", "filtered", "dropped", "drops")], [0, 0, 40, {"too_fast": 0, "write_failed": 40}])
 
     def test_capture_slow(self):
         """Given a pipe that nobody empties, then the frames go on, what is not captured is counted, and the end does not wait."""
@@ -155,6 +175,10 @@ class Forward(CommandTest):
             answer = verbena("fwd", "macswap", "--device", "tap:slow", "--pcap", path)
             self.status(answer, CANNOT)
             self.assertIn("nobody reads that pipe", answer.err)
+            for args in ["--json", path], ["--device", f"pcap:>{path}"]:
+                answer = verbena("fwd", "macswap", "--device", "tap:slow", *args)
+                self.status(answer, CANNOT)
+                self.assertIn("nobody reads", answer.err)
             reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             process = started("fwd", "macswap", "--device", "tap:slow", "--json", "-", "--pcap", path)
             wire = Wire("slow")

@@ -95,6 +95,18 @@ static void put_start(struct pcap_writer *writer)
 	put(writer, &interface, sizeof(interface));
 }
 
+/* A pipe that nobody reads is not waited for: that would be for ever, and no signal ends it. */
+static int open_file(const char *file)
+{
+	const int fd =
+		open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+
+	if (fd < 0)
+		return -errno;
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	return fd;
+}
+
 int vbn__pcap_writer_open(const char *file, struct pcap_writer **result)
 {
 	struct pcap_writer *writer = calloc(1, sizeof(*writer));
@@ -104,16 +116,17 @@ int vbn__pcap_writer_open(const char *file, struct pcap_writer **result)
 	if (!writer)
 		return -ENOMEM;
 	writer->ng = len > 7 && !strcmp(file + len - 7, ".pcapng");
-	writer->fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	writer->fd = open_file(file);
 	if (writer->fd >= 0) {
 		put_start(writer);
 		*result = writer;
 		return 0;
 	}
-	ret = -errno;
+	ret = writer->fd;
 	free(writer);
 	return fail(-ret, "port pcap:>%s cannot be opened: the file cannot be written: %s", file,
-		strerror(-ret));
+		ret == -ENXIO ? "it is a pipe that nobody reads: start its reader first"
+			      : strerror(-ret));
 }
 
 int vbn__pcap_writer_close(struct pcap_writer *writer)
