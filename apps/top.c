@@ -164,8 +164,7 @@ static int nobody(const struct top_options *conf, const struct processes *all)
 static int follow(const struct top_options *conf, struct processes *all, bool lines)
 {
 	for (int64_t turn = 0;; turn++) {
-		processes_find(all, conf->prefix, (pid_t)conf->pid);
-		processes_ask(all);
+		processes_look(all, conf->prefix, (pid_t)conf->pid);
 		if (stop_signal())
 			return STATUS_DONE; /* it has cut an answer off, too */
 		if (lines)

@@ -37,6 +37,7 @@ struct process {
 	bool foreign; /* speaks the protocol, and is no Verbena */
 	bool silent;  /* did not answer the last time */
 	bool gone;
+	uint32_t looked;   /* by which look it was asked last */
 	uint64_t retry_ns; /* a silent one is left alone until then */
 	/* arrays of objects, in the order of their ids; NULL: not known */
 	json_t *now[N_KINDS], *before[N_KINDS];
@@ -53,15 +54,14 @@ struct processes {
 	bool any_lost;   /* one that was followed has ended */
 	pid_t ended[16]; /* of these those that the last look missed */
 	int n_ended;
+	uint32_t look;
 };
 
 /* ---- top_ask.c ---- */
 
-/* Looks for sockets of one prefix (NULL: all), of one process (0: all), and connects to the new ones. */
-void processes_find(struct processes *all, const char *prefix, pid_t pid);
-
-/* Asks each for everything; drops those that are gone. */
-void processes_ask(struct processes *all);
+/* Asks each for everything, drops those that are gone, and takes in the new ones: of one prefix (NULL: all), one
+ * process (0: all). */
+void processes_look(struct processes *all, const char *prefix, pid_t pid);
 void processes_free(struct processes *all);
 
 /* Why there is nothing of a process that was asked for. */

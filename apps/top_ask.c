@@ -203,7 +203,7 @@ static void find_in(struct processes *all, const char *directory, const char *pr
 }
 
 /* Where DPDK's tools look; root sees everyone's. */
-void processes_find(struct processes *all, const char *prefix, pid_t pid)
+static void find(struct processes *all, const char *prefix, pid_t pid)
 {
 	const char *directory = getenv("RUNTIME_DIRECTORY");
 
@@ -281,11 +281,14 @@ static void note_ended(struct processes *all, const struct process *process)
 		all->ended[all->n_ended++] = process->pid;
 }
 
-void processes_ask(struct processes *all)
+/* Those that this look has not asked yet. */
+static void ask_rest(struct processes *all)
 {
-	all->n_ended = 0;
 	for (struct process **at = &all->first, *process; (process = *at);) {
-		ask_process(process);
+		if (process->looked != all->look) {
+			process->looked = all->look;
+			ask_process(process);
+		}
 		if (!process->gone) {
 			at = &process->next;
 			continue;
@@ -297,6 +300,16 @@ void processes_ask(struct processes *all)
 			note_ended(all, process);
 		forget(process);
 	}
+}
+
+/* Those that have ended go first: another may have the same path by now. */
+void processes_look(struct processes *all, const char *prefix, pid_t pid)
+{
+	all->look++;
+	all->n_ended = 0;
+	ask_rest(all);
+	find(all, prefix, pid);
+	ask_rest(all);
 }
 
 void processes_free(struct processes *all)

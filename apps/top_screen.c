@@ -56,8 +56,7 @@ static void sample(struct state *state)
 {
 	int64_t wait;
 
-	processes_find(&state->all, state->conf->prefix, state->conf->pid);
-	processes_ask(&state->all);
+	processes_look(&state->all, state->conf->prefix, state->conf->pid);
 	/* Nothing can be said after one look, so the second comes soon. */
 	wait = state->looked ? state->interval_ns : state->interval_ns / 4;
 	state->looked = true;

@@ -160,6 +160,22 @@ class Top(LookTest):
         self.assertTrue(next(line for line in lines if f" {stays.pid} " in line))
         top.send_signal(signal.SIGTERM)
 
+    def test_another_takes_its_place(self):
+        """Given that the one there is ends and another starts, which gets its socket's name, between two looks, then that one is shown."""
+        goes = self.start("alone")
+        top = subprocess.Popen([VERBENA, "top", "--interval", "100ms"], stdout=subprocess.PIPE, text=True, env=self.env,
+                               stdin=subprocess.DEVNULL)
+        self.addCleanup(self.end, top)
+        lines = iter(top.stdout.readline, "")
+        next(line for line in lines if f" {goes.pid} " in line)
+        top.send_signal(signal.SIGSTOP)
+        self.finish(goes)
+        comes = self.start("alone")
+        top.send_signal(signal.SIGCONT)
+        self.assertIn(f" {goes.pid} has ended", next(line for line in lines if "ended" in line))
+        self.assertTrue(next(line for line in lines if f" {comes.pid} " in line))
+        top.send_signal(signal.SIGTERM)
+
     def test_absent(self):
         """Why a process that was asked for says nothing."""
         off = self.start("alone", "--vbn-telemetry=off")
