@@ -3,12 +3,13 @@
 import os
 import pty
 import re
+import signal
 import socket
 import struct
 import subprocess
 
 from command import DONE, NO_PEER, VERBENA, CommandTest, environment, main, start
-from packets import Wire, ended, ip, own_network, strict_json, verbena
+from packets import Wire, ended, ip, own_network, run, started, strict_json, verbena
 
 
 def device(name):
@@ -68,6 +69,22 @@ class Pace(CommandTest):
         self.assertIn("fd00::9 is not known", answer.err)
         self.assertEqual({f[:6] for f in wire.receive(3)}, {bytes.fromhex("3333ff000009")})
         wire.close()
+
+    def test_cores(self):
+        """Given a core on which another command polls, then one takes another core; where there is no other it says whose it is."""
+        first = started("fwd", "io", "--device", "tap:polls", "--json", "-")
+        second = verbena("pktgen", "--device", "tap:too", "--count", "1", "--json", "-")
+        self.status(second, DONE)
+        first.send_signal(signal.SIGTERM)
+        here, there = (strict_json(text)["workers"][0]["core"] for text in (ended(first)[1], second.out))
+        self.assertTrue(here != there or f"core {there} is shared with" in second.err, second)
+        core = min(os.sched_getaffinity(0))
+        first = started("fwd", "io", "--device", "tap:polls", "--cores", str(core))
+        second = run(["taskset", "-c", str(core), VERBENA, "pktgen", "--device", "tap:too", "--count", "1", "--json", "-"])
+        self.status(second, DONE)
+        self.assertRegex(second.err, rf"core {core} is shared with .+ \(process \d+\).*--cores")
+        first.send_signal(signal.SIGTERM)
+        self.assertEqual(ended(first)[0], DONE)
 
     def test_live(self):
         """While it runs a terminal has a table, a line for each queue; a file has a line each second, and no colours."""
