@@ -109,9 +109,15 @@ def device_of(process):
             return json.load(answer)["devices"][0]
 
 
-def no_room(process):
+def dropped_by(interface):
+    """Frames that the kernel has dropped on their way from the pair's other end, as it had no core to go on with them."""
+    with open("/proc/self/net/dev", encoding="ascii") as file:
+        return int(re.search(rf"{interface}:(.*)", file.read())[1].split()[3])
+
+
+def no_room(process, interface=NEAR):
     """Frames that came while its engine had no core, until the kernel had no room for more."""
-    return device_of(process)["wire_counters"].get("rx_socket_full", 0)
+    return device_of(process)["wire_counters"].get("rx_socket_full", 0) + dropped_by(interface)
 
 
 # ---- verbena pktgen sends, testpmd sends back ----
@@ -139,25 +145,17 @@ def five_swapped(frame):
     return swapped(frame)[:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]
 
 
-def bounce(name, expected, n=1000, size="60-1514", options=(), before=(), after=()):
+def bounce(name, expected, n=1000, size="60-1514"):
     """Each frame comes back, as what that mode makes of it."""
     def case(pmd, second):
-        pmd.tell(*before, f"set fwd {name}", "clear port stats all", "start")
-        result, sent, came = pktgen(second, n, *BACK, "--size", size, *options)
+        pmd.tell(f"set fwd {name}", "clear port stats all", "start")
+        result, sent, came = pktgen(second, n, *BACK, "--size", size)
         pmd.tell("stop")
         same(came, map(expected, sent), name)
         equal(sent=len(sent), count=n, returned=result["returned"], received=result["received"],
               testpmd_received=number_of(pmd, "RX-packets"), testpmd_sent=number_of(pmd, "TX-packets"))
-        pmd.tell(*after)
         return f"{n} frames"
     return case
-
-
-CSUM_ON = ("port stop 0", "csum set ip hw 0", "csum set udp hw 0", "port start 0")
-CSUM_OFF = ("port stop 0", "csum set ip sw 0", "csum set udp sw 0", "port start 0")
-ALL = [("pktgen, io", bounce("io", lambda frame: frame)), ("pktgen, mac", bounce("mac", to_peer)),
-           ("pktgen, macswap", bounce("macswap", swapped)), ("pktgen, 5tswap", bounce("5tswap", five_swapped)),
-           ("pktgen, csum", bounce("csum", to_peer, before=CSUM_ON, after=CSUM_OFF))]
 
 
 def queue_packets(pmd):
@@ -206,12 +204,15 @@ def flow_rules(pmd, second):
     return "100 dropped, 100 marked, 100 to another queue"
 
 
-def rxonly(pmd, second):
+def rxonly(pmd, second, n=5000, stopped=False):
     """As fast as they go: each is received, or missed, which the queues count; or the kernel had no room for it."""
     missed = no_room(pmd.process)
-    pmd.tell("set fwd rxonly", "clear port stats all", "start")
-    with Verbena(*second, *generate(5000), capture=False) as generator:
+    pmd.tell("set fwd rxonly", "clear port stats all", "clear port xstats all", "start")
+    if stopped:
+        pmd.process.send_signal(signal.SIGSTOP)
+    with Verbena(*second, *generate(n), capture=False) as generator:
         sent = generator.end()["sent"]
+    pmd.process.send_signal(signal.SIGCONT)
     found, end = {}, time.monotonic() + PATIENCE_S
     while sum(found.values()) != sent and time.monotonic() < end:
         found = {name: number_of(pmd, name) for name in ("RX-packets", "RX-missed", "RX-errors")}
@@ -219,18 +220,23 @@ def rxonly(pmd, second):
     pmd.tell("stop")
     text = pmd.tell("show port xstats 0")
     equal(missed=found["RX-missed"], xstats=int(re.search(r"rx_out_of_buffer: (\d+)", text)[1]))
-    if sum(found.values()) != sent or generator.result["received"]:
+    if sum(found.values()) != sent or generator.result["received"] or stopped and not found["no room"]:
         raise Wrong(f"of {sent} frames {found} were received, and {generator.result['received']} came back")
     return str(found)
 
 
-def until_idle(process, sent):
+def rxonly_stopped(pmd, second):
+    """The emulator's process is stopped meanwhile: what its socket had room for is received, the rest has a name."""
+    return rxonly(pmd, second, 20_000, True)
+
+
+def until_idle(process, sent, dropped):
     """Waits for a forwarder to get all that was sent to it and to send on what it got; what came, and what there was no room for.
     What its send queue had no room for does not go on: where it has stood still for long it has done all that it will do."""
     end, still, before = time.monotonic() + PATIENCE_S, time.monotonic(), None
     while time.monotonic() < end:
         device = device_of(process)
-        raw, lost = device["raw"], device["wire_counters"].get("rx_socket_full", 0)
+        raw, lost = device["raw"], device["wire_counters"].get("rx_socket_full", 0) + dropped_by(FAR) - dropped
         now = raw["came"] + lost, device["counters"]["port_xmit_packets"]
         if now[0] == sent and (now[1] == raw["delivered"] or time.monotonic() - still > 2):
             break
@@ -244,13 +250,13 @@ def flood(mode):
     """testpmd sends without end; what it has sent has come to the other, and what that has sent back has come here."""
     def case(pmd, second):
         pmd.tell(f"set fwd {mode}", "clear port stats all")
-        missed = no_room(pmd.process)
+        missed, dropped = no_room(pmd.process), dropped_by(FAR)
         with Verbena(*second, "fwd", "macswap", "--tx-depth", "8192", capture=False) as command:
             pmd.tell("start")
             pmd.wait_for("show port stats 0", "TX-packets", 20_000)
             pmd.tell("stop", "set fwd rxonly", "start")
             sent = number_of(pmd, "TX-packets")
-            came, lost = until_idle(command.process, sent)
+            came, lost = until_idle(command.process, sent, dropped)
         equal(testpmd_sent=sent, came=came, fwd_received=command.result["received"] + lost)
         back, end = -1, time.monotonic() + PATIENCE_S
         while back != command.result["sent"] and time.monotonic() < end:
@@ -259,6 +265,21 @@ def flood(mode):
         equal(fwd_sent=command.result["sent"], came_back=back)
         return f"{sent} frames there, {back} back"
     return case
+
+
+def csum(pmd, second):
+    """Frames with wrong checksums come back with right ones, which the device has made."""
+    frames = [[udp_frame(mac_of(NEAR), PEER, 60 + i * 37 % 1455, i, wrong_sums=wrong) for i in range(MANY)] for wrong in (True, False)]
+    path = os.path.join(second[2], "sums.pcap")
+    write_pcap(path, frames[0])
+    pmd.tell("port stop 0", "csum set ip hw 0", "csum set udp hw 0", "port start 0", "set fwd csum", "clear port stats all", "start")
+    with Verbena(*second, "pktgen", "--pcap-replay", path, "--rate", "5k") as command:
+        result = command.end()
+    pmd.tell("stop")
+    same(command.frames(RECEIVED), map(to_peer, frames[1]), "csum")
+    equal(sent=result["sent"], due=MANY, received=number_of(pmd, "RX-packets"), sent_back=number_of(pmd, "TX-packets"))
+    pmd.tell("port stop 0", "csum set ip sw 0", "csum set udp sw 0", "port start 0")
+    return f"{MANY} frames"
 
 
 def icmpecho(pmd, second):
@@ -485,8 +506,11 @@ def main():
         return run_sessions(library, run_case, sessions(replay))
 
 
-OWN = [("two queues", rss), ("rte_flow", flow_rules), ("rxonly", rxonly), ("txonly", flood("txonly")), ("flowgen", flood("flowgen")),
+OWN = [("two queues", rss), ("rte_flow", flow_rules), ("rxonly", rxonly), ("rxonly, stopped", rxonly_stopped), ("txonly", flood("txonly")), ("flowgen", flood("flowgen")),
        ("icmpecho", icmpecho)]
+ALL = [("pktgen, io", bounce("io", lambda frame: frame)), ("pktgen, mac", bounce("mac", to_peer)),
+           ("pktgen, macswap", bounce("macswap", swapped)), ("pktgen, 5tswap", bounce("5tswap", five_swapped)),
+           ("pktgen, csum", csum)]
 RINGS = ("--rxd=1024", "--txd=1024")
 
 
