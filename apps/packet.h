@@ -9,6 +9,8 @@
  *     packet_run.c       a run from start to exit status; the thread that tells the time
  *     packet_report.c    counts, the table, the live one, JSON
  *     packet_capture.c   --pcap: frames copied into a ring, and the thread that writes them
+ *     packet_filter.c    what of them it lets through, by libpcap
+ *     packet_pcapng.c    the file
  *
  * Threads: a lane belongs to its worker; the monitor thread reads what it counts by relaxed loads. The main
  * thread reads everything once vbn_run() has returned.

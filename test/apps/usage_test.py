@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """usage_test.py - bad input gets one sentence and the right exit status; help and version are there"""
 import os
+import re
 
 from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, CommandTest, main, run, strict_json, tempfile, verbena
 
@@ -175,6 +176,19 @@ class Options(CommandTest):
         self.refused("fwd", "io", "--device", "tap:a", "--burst", "513", words=["--burst", "from 1 to 512"])
         self.refused("fwd", "io", "--device", "tap:a", "--eth-peer", "02:00:00:00:00:01", words=["--eth-peer", "fwd mac"])
         self.refused("fwd", "mac", "--device", "tap:a", "--eth-peer", "02:00:00:00:00", words=["--eth-peer", "no MAC"])
+
+    def test_every_packet_option(self):
+        """Each option that --help lists has a value of its kind, and one, but for flags: else a sentence that names it, and nothing is opened."""
+        anything = {"json", "pcap", "pcap-replay", "device", "route", "ip"}  # texts that are judged later
+        for command in ["fwd", "mac"], ["echo", "--ip", "10.0.0.1/24"], ["pktgen"]:
+            options = re.findall(r"^  --([a-z-]+)( [^ ]+)? ", verbena(command[0], "--help").out, re.M)
+            self.assertGreater(len(options), 12)
+            for name, value in options:
+                option = "--" + name
+                wrong = ([[option], [option + "="]] if value else [[option + "=1"]]) if name != "help" else []
+                wrong += [[option, "?!"]] if value and name not in anything else []
+                for args in wrong:
+                    self.refused(*command, "--device", "tap:never", *args, words=[option])
 
     def test_addresses(self):
         for command in ["echo"], ["fwd", "l3"]:
