@@ -44,6 +44,9 @@ static int create_pools(struct side *side)
 	struct vbn_zone_conf zone = {.name = "msgrate"};
 	int err;
 
+	/* Those that processes of one host copy once; smaller ones are better off with transparent pages. */
+	if (side->run->port_info.link == VBN_LINK_HOST && size >= 4096)
+		zone.memfd = VBN_ON;
 	size_pools(side, &tx, &rx);
 	zone.size = vbn_pool_footprint(&rx) + (tx.n_bufs ? vbn_pool_footprint(&tx) : 0);
 	__atomic_fetch_add(&side->run->zone_bytes, zone.size, __ATOMIC_RELAXED);

@@ -19,6 +19,7 @@ struct vbn_pool_conf {
 	struct vbn_num headroom; /* bytes before the data, up to a whole cache line; default 0 */
 	struct vbn_zone *zone;   /* NULL: a zone of its own on `node` */
 	struct vbn_num node;     /* with no zone: default the calling thread's node */
+	enum vbn_switch memfd;   /* with no zone: as a zone's, verbena/zone.h */
 	const char *name; /* for reports, with "/" and a number behind; copied; default "pool" */
 };
 

@@ -154,6 +154,14 @@ struct vbn_queue_conf {
 	 * asks for it asks for all. AUTO: off. */
 	enum vbn_switch prefetch;
 
+	/* Port shm: messages and writes of 4 KiB or more are copied once, by the receiver, instead of into
+	 * the ring and out of it, where they lie in a zone that is shared (memfd = ON, verbena/zone.h) and
+	 * the peer has mapped it, which happens behind the connect; others go by the ring, in order with
+	 * them. A send's buf then is free, or comes back, when the peer has received it, not before, and a
+	 * queue that is destroyed or reset takes back what was not received. ON: -ENOTSUP unless tx_pool's
+	 * zone is shared. AUTO: where it is. */
+	enum vbn_switch by_reference;
+
 	/* Bytes of a CQE: 64 or 128; default what libmlx5 takes, 64 on x86. */
 	uint32_t cqe_size;
 

@@ -4,6 +4,15 @@
  * a worker never takes a page fault on it. It is registered once for each port that uses it, for
  * local access only: what peers may touch is an export (verbena/export.h), never a zone. Nothing of
  * it has a name in a file system, so nothing is left behind.
+ *
+ * One that is backed by a memfd can be shared: a port shm that it is registered for (by a queue of one
+ * of its pools, or vbn_port_register()) hands its descriptor to the processes that its queues are
+ * connected to, so that these copy large messages out of it (`by_reference`, verbena/queue.h). They map
+ * it for reading and can do nothing else: it is sealed against writing, resizing and punching holes.
+ * But they can read all of it, whatever was sent to them: keep apart what they may not see. Its memory
+ * is given back when it is destroyed here and each of them has let go, which they do when they are
+ * told, or end. A memfd costs nothing where the pages are of 2 MiB or 1 GiB; else it is of plain pages,
+ * where anonymous memory would be of transparent huge ones (most kernels make none for a memfd).
  */
 #ifndef VERBENA_ZONE_H
 #define VERBENA_ZONE_H
@@ -29,7 +38,7 @@ struct vbn_zone_conf {
 	size_t size;           /* bytes wanted; rounded up to a page */
 	struct vbn_num node;   /* all pages lie on it; default: the calling thread's, preferred */
 	enum vbn_pages pages;  /* an explicit one is taken or the call fails */
-	enum vbn_switch memfd; /* ON: backed by a memfd (to share by descriptor), else anonymous */
+	enum vbn_switch memfd; /* ON: backed by a memfd, to be shared; AUTO, OFF: anonymous */
 	const char *name;      /* for reports; copied; default "zone" */
 };
 

@@ -69,6 +69,18 @@ static force_inline void cqes_before_record(void)
 #endif
 }
 
+/* Bytes copied out of memory that another one writes, before the word that says whether they held
+ * meanwhile; and that word before such memory is written again. They pair. */
+static force_inline void copied_before_check(void)
+{
+	dma_read_order_();
+}
+
+static force_inline void closed_before_reuse(void)
+{
+	dma_write_order_();
+}
+
 /* In a loop that waits for another thread or the device. */
 static force_inline void cpu_relax(void)
 {

@@ -349,12 +349,27 @@ static int open_memfd(struct mapping *map, const struct pages *pages, char *why,
 		snprintf(why, why_size, "memfd_create: %s", strerror(code));
 		return -code;
 	}
-	/* Its size is for good, so that nobody who has it makes an access of ours a SIGBUS. */
-	if (!ftruncate(map->memfd, (off_t)map->size) &&
-		!fcntl(map->memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	if (!ftruncate(map->memfd, (off_t)map->size))
 		return 0;
 	code = errno;
 	snprintf(why, why_size, "a memfd of that size: %s", strerror(code));
+	return -code;
+}
+
+/* Behind the mapping, which stays writable. Its size is for good, so that nobody who has it makes an
+ * access of ours a SIGBUS; F_SEAL_FUTURE_WRITE keeps everyone from punching pages out of it, too, the
+ * owner included (Linux 5.1; there is none before). */
+static int seal(const struct map_request *request, struct mapping *map, char *why, size_t why_size)
+{
+	const int size = F_SEAL_SHRINK | F_SEAL_GROW;
+	int code;
+
+	map->lasting = request->read_only &&
+		!fcntl(map->memfd, F_ADD_SEALS, size | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
+	if (map->lasting || !fcntl(map->memfd, F_ADD_SEALS, size | F_SEAL_SEAL))
+		return 0;
+	code = errno;
+	snprintf(why, why_size, "sealing a memfd: %s", strerror(code));
 	return -code;
 }
 
@@ -462,6 +477,8 @@ static int try_pages(const struct map_request *request, enum vbn_pages kind, str
 		ret = open_memfd(map, &pages, why, why_size);
 	if (!ret)
 		ret = map_pages(map, &pages, why, why_size);
+	if (!ret && request->memfd)
+		ret = seal(request, map, why, why_size);
 	if (!ret)
 		ret = bind_pages(request, map, why, why_size);
 	if (!ret)

@@ -228,7 +228,8 @@ struct vbn_zone {
 	size_t size, used;
 	int id; /* index, stable for the zone's life; reused after it */
 	int node;
-	int memfd; /* -1: anonymous */
+	int memfd;    /* -1: anonymous */
+	bool lasting; /* whoever has the memfd may map it for reading, and nothing else */
 	size_t page_size;
 	char name[32];
 	struct vbn_mode modes[3]; /* "page_size", "zone_node", "backing" */
@@ -278,6 +279,7 @@ struct map_request {
 	enum vbn_pages pages;
 	bool preferred; /* where there are none of these, the next smaller ones do */
 	bool memfd;
+	bool read_only; /* whoever else is given the memfd may map it for reading, and nothing else */
 };
 
 struct mapping {
@@ -285,7 +287,8 @@ struct mapping {
 	size_t size;
 	size_t page_size; /* transparent is plain here: not every page need be huge */
 	int node;
-	int memfd; /* -1: anonymous */
+	int memfd;    /* -1: anonymous */
+	bool lasting; /* read_only, and this kernel sees to it */
 	enum vbn_pages pages;
 	char page_text[64], page_why[160]; /* for the modes: what was had, and why not more */
 	char node_text[64], node_why[160];

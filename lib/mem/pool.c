@@ -102,8 +102,10 @@ static const char *name_of(const struct vbn_pool_conf *conf)
 static int get_zone(
 	const struct vbn_pool_conf *conf, const struct shape *shape, struct vbn_zone **zone)
 {
-	const struct vbn_zone_conf zone_conf = {
-		.size = shape->footprint, .node = conf->node, .name = name_of(conf)};
+	const struct vbn_zone_conf zone_conf = {.size = shape->footprint,
+		.node = conf->node,
+		.memfd = conf->memfd,
+		.name = name_of(conf)};
 
 	if (!conf->zone)
 		return vbn_zone_create(&zone_conf, zone);

@@ -133,6 +133,15 @@ static int take_id(struct vbn_zone *zone)
 	return ret;
 }
 
+static const char *backing_why(const struct vbn_zone_conf *conf, const struct mapping *map)
+{
+	if (conf->memfd != VBN_ON)
+		return conf->memfd == VBN_AUTO ? "nobody shares it by descriptor" : "";
+	return map->lasting
+		? "peers of this host may map it for reading, and nothing else"
+		: "this kernel does not keep others from writing it, so no peer gets it";
+}
+
 static void add_modes(struct vbn_zone *zone, const struct vbn_zone_conf *conf,
 	const struct map_request *request, const struct mapping *map)
 {
@@ -144,8 +153,7 @@ static void add_modes(struct vbn_zone *zone, const struct vbn_zone_conf *conf,
 		conf->node.set ? vbn__mode_number(conf->node.value, "") : "auto", map->node_text,
 		"%s", map->node_why);
 	vbn__mode_add(&report, "backing", vbn__mode_switch(conf->memfd),
-		request->memfd ? "memfd" : "anonymous", "%s",
-		conf->memfd == VBN_AUTO ? "nobody shares it by descriptor" : "");
+		request->memfd ? "memfd" : "anonymous", "%s", backing_why(conf, map));
 	zone->n_modes = report.n;
 }
 
@@ -162,7 +170,7 @@ VBN_API int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **
 	if (!conf)
 		conf = &defaults;
 	request.size = conf->size;
-	request.memfd = conf->memfd == VBN_ON;
+	request.memfd = request.read_only = conf->memfd == VBN_ON;
 	snprintf(object, sizeof(object), "zone %.31s", conf->name ? conf->name : "zone");
 	ask_pages(conf, &request);
 	if (conf->node.set)
@@ -179,6 +187,7 @@ VBN_API int vbn_zone_create(const struct vbn_zone_conf *conf, struct vbn_zone **
 	zone->page_size = map.page_size;
 	zone->node = map.node;
 	zone->memfd = map.memfd;
+	zone->lasting = map.lasting;
 	add_modes(zone, conf, &request, &map);
 	ret = take_id(zone);
 	if (ret) {

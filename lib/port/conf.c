@@ -95,7 +95,7 @@ static int check_rings(const struct vbn_port_info *port, struct vbn_queue_conf *
 	return ret;
 }
 
-static int check_switches(const struct vbn_queue_conf *conf)
+static int check_switches(const struct vbn_port_info *port, const struct vbn_queue_conf *conf)
 {
 	const struct {
 		const char *field;
@@ -106,11 +106,16 @@ static int check_switches(const struct vbn_queue_conf *conf)
 		{"cqe_compression", conf->cqe_compression}, {"prefetch", conf->prefetch},
 		{"striding", conf->striding}, {"multi_packet", conf->multi_packet},
 		{"checksum_offload", conf->checksum_offload}, {"vlan_strip", conf->vlan_strip},
-		{"timestamps", conf->timestamps}, {"zero_copy", conf->zero_copy}};
+		{"timestamps", conf->timestamps}, {"zero_copy", conf->zero_copy},
+		{"by_reference", conf->by_reference}};
 	int ret = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(switches) && !ret; i++)
 		ret = check_range("queue", switches[i].field, switches[i].value, VBN_AUTO, VBN_OFF);
+	if (!ret && conf->by_reference == VBN_ON && port->link != VBN_LINK_HOST)
+		ret = fail(ENOTSUP,
+			"queue cannot be created: by_reference is on, and port %s is no shared memory of this host: leave it to the library",
+			port->name);
 	return ret;
 }
 
@@ -194,7 +199,7 @@ int vbn__queue_conf_check(const struct vbn_port_info *port, struct vbn_queue_con
 	if (!ret)
 		ret = check_transport(port, conf);
 	if (!ret)
-		ret = check_switches(conf);
+		ret = check_switches(port, conf);
 	if (!ret && conf->remote_access & ~(uint32_t)VBN_ACCESS_BITS)
 		ret = fail(EINVAL,
 			"queue cannot be created: remote_access %#x has bits that no enum vbn_access names",

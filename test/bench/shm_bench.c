@@ -2,6 +2,10 @@
  * producer and one consumer whose both sides touch every byte, a ping-pong of one cache line, a memcpy
  * in and a memcpy out
  *
+ * Large messages go by reference, out of a pool that is shared, and in pieces, out of one that is not. They
+ * stand beside two bare ones: what is written is copied into shared memory and out of it; and what is
+ * written in shared memory is copied out of it, which is the least there can be.
+ *
  * Usage: shm_bench [--rounds N] [--cores A,B] [--realtime] [--json FILE]
  *
  * Two processes, one on each core. In each round every contender runs once, ours beside its bare one;
@@ -10,6 +14,7 @@
  */
 #include "bench.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,7 +31,9 @@ enum {
 	MOST = 32, /* messages of a burst */
 	LINE = 64,
 	RING_SLOTS = 1024,
-	COPY_SIZE = 8192,
+	KIB = 1024,
+	COPY_MOST = 1024 * KIB, /* bytes of a message, and of all in the ring */
+	COPY_RING = 8 * COPY_MOST,
 	COPY_SLOTS = 32,
 	MAX_ROUNDS = 101,
 };
@@ -36,11 +43,11 @@ enum {
 struct bare_ring {
 	uint64_t head __attribute__((aligned(128)));
 	uint64_t tail __attribute__((aligned(128)));
-	uint8_t slots[COPY_SLOTS * COPY_SIZE] __attribute__((aligned(4096)));
+	uint8_t slots[COPY_RING] __attribute__((aligned(4096)));
 };
 
 struct shared {
-	struct vbn_address address[2];
+	struct vbn_address address[2][8];
 	uint32_t step[2] __attribute__((aligned(128))); /* how far each process is */
 	uint32_t ready[2];
 	uint64_t begin_ns, end_ns;
@@ -54,9 +61,28 @@ static struct shared *shared;
 
 static int me; /* 0 sends */
 static struct vbn_worker *worker;
-static struct vbn_pool *pool;
-static struct vbn_queue *queue;
 static uint64_t sum;
+
+/* A queue with its pool. */
+static struct lane {
+	uint32_t size;
+	enum vbn_switch shared;
+	uint32_t rx_depth, n_bufs;
+	int burst;
+	struct vbn_pool *pool;
+	struct vbn_queue *queue;
+} lanes[] = {
+	{8 * KIB, VBN_OFF, 0, 4096, MOST, NULL, NULL},
+	{8 * KIB, VBN_ON, 0, 4096, MOST, NULL, NULL},
+	{8 * KIB, VBN_OFF, 64, 1024, MOST, NULL, NULL},
+	{8 * KIB, VBN_ON, 64, 1024, MOST, NULL, NULL},
+	{64 * KIB, VBN_OFF, 64, 256, 8, NULL, NULL},
+	{64 * KIB, VBN_ON, 64, 256, 8, NULL, NULL},
+	{COPY_MOST, VBN_OFF, 16, 64, 2, NULL, NULL},
+	{COPY_MOST, VBN_ON, 16, 64, 2, NULL, NULL},
+};
+enum { N_LANES = sizeof(lanes) / sizeof(lanes[0]) };
+static struct lane *lane = lanes; /* of the contender */
 
 static void must(int ret, const char *what)
 {
@@ -74,21 +100,57 @@ static void meet(void)
 		;
 }
 
-static void open_queue(void)
+static void open_lane(struct lane *at, struct vbn_port *port)
 {
-	struct vbn_pool_conf pool_conf = {.n_bufs = 4096, .data_size = COPY_SIZE};
-	struct vbn_queue_conf conf = {0};
+	const struct vbn_pool_conf pool = {
+		.n_bufs = at->n_bufs, .data_size = at->size, .memfd = at->shared};
+	struct vbn_queue_conf conf = {.rx_depth = at->rx_depth, .by_reference = at->shared};
+
+	must(vbn_pool_create(&pool, &at->pool), "vbn_pool_create");
+	conf.rx_pool = at->pool;
+	must(vbn_queue_create(worker, port, &conf, &at->queue), "vbn_queue_create");
+	vbn_queue_address(at->queue, &shared->address[me][at - lanes]);
+}
+
+static bool goes_by_reference(const struct lane *at)
+{
+	struct vbn_mode modes[32];
+	int n = vbn_queue_modes(at->queue, modes, 32);
+
+	for (int i = 0; i < n && i < 32; i++)
+		if (!strcmp(modes[i].name, "by_reference"))
+			return strcmp(modes[i].effective, "off") != 0;
+	return false;
+}
+
+/* The peer maps what is shared some time behind the connect. */
+static void await_reference(const struct lane *at)
+{
+	const uint64_t begin = now_ns();
+
+	while (!goes_by_reference(at)) {
+		if (now_ns() - begin > 10ull * 1000 * 1000 * 1000)
+			die("%u bytes do not go by reference", at->size);
+		usleep(1000);
+	}
+}
+
+static void open_queues(void)
+{
 	struct vbn_port *port;
 
 	must(vbn_init(NULL, NULL), "vbn_init");
 	must(vbn_worker_attach(&(struct vbn_worker_conf){0}, &worker), "vbn_worker_attach");
 	must(vbn_port_open("shm", NULL, &port), "vbn_port_open");
-	must(vbn_pool_create(&pool_conf, &pool), "vbn_pool_create");
-	conf.rx_pool = pool;
-	must(vbn_queue_create(worker, port, &conf, &queue), "vbn_queue_create");
-	vbn_queue_address(queue, &shared->address[me]);
+	for (int i = 0; i < N_LANES; i++)
+		open_lane(&lanes[i], port);
 	meet();
-	must(vbn_queue_connect(queue, &shared->address[!me]), "vbn_queue_connect");
+	for (int i = 0; i < N_LANES; i++)
+		must(vbn_queue_connect(lanes[i].queue, &shared->address[!me][i]),
+			"vbn_queue_connect");
+	for (int i = 0; i < N_LANES; i++)
+		if (lanes[i].shared == VBN_ON)
+			await_reference(&lanes[i]);
 }
 
 /* ---- contenders: `size` bytes, n times; 0 is the sender's half ---- */
@@ -153,29 +215,43 @@ BARE(bare_64, 64, 64)
 BARE(bare_8, 8, 8)
 BARE(bare_8_lines, 8, 64)
 
-static void bare_copy(uint64_t n)
+/* What is written is copied into a slot, unless it is written there at once, and out of it. */
+static void copy_messages(uint64_t n, size_t size, bool once)
 {
-	static uint8_t own[COPY_SLOTS][COPY_SIZE];
+	static uint8_t own[COPY_RING];
+	const uint64_t slots = COPY_RING / size < COPY_SLOTS ? COPY_RING / size : COPY_SLOTS;
 	struct bare_ring *ring = &shared->ring;
 
-	if (!own[0][0]) /* what was never written is one page of zeros */
-		memset(own, 1, sizeof(own));
-
 	for (uint64_t i = 0; i < n; i++) {
-		uint8_t *slot = ring->slots + i % COPY_SLOTS * COPY_SIZE;
+		uint8_t *slot = ring->slots + i % slots * size, *mine = own + i % slots * size;
 
 		if (me == 0) {
-			while (i - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) >= COPY_SLOTS)
+			if (!once)
+				fill(mine, size, i);
+			while (i - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) >= slots)
 				;
-			memcpy(slot, own[i % COPY_SLOTS], COPY_SIZE);
+			if (once)
+				fill(slot, size, i);
+			else
+				memcpy(slot, mine, size);
 			__atomic_store_n(&ring->head, i + 1, __ATOMIC_RELEASE);
 		} else {
 			while (__atomic_load_n(&ring->head, __ATOMIC_ACQUIRE) <= i)
 				;
-			memcpy(own[i % COPY_SLOTS], slot, COPY_SIZE);
+			memcpy(mine, slot, size);
 			__atomic_store_n(&ring->tail, i + 1, __ATOMIC_RELEASE);
 		}
 	}
+}
+
+static void bare_copies(uint64_t n)
+{
+	copy_messages(n, lane->size, false);
+}
+
+static void bare_copy(uint64_t n)
+{
+	copy_messages(n, lane->size, true);
 }
 
 /* One that has a second line has its data there. */
@@ -211,28 +287,32 @@ static void bare_ping_2(uint64_t n)
 	ping(n, true);
 }
 
-static inline __attribute__((always_inline)) void shm_send(uint64_t n, size_t size, bool touch)
+static inline __attribute__((always_inline)) void shm_send(uint64_t n, size_t size, const int most)
 {
+	struct vbn_pool *pool = lane->pool;
+	struct vbn_queue *queue = lane->queue;
 	struct vbn_buf *bufs[MOST];
 	uint64_t sent = 0;
 
 	while (sent < n) {
-		int done = 0;
+		int done;
 
-		must(vbn_buf_alloc(pool, bufs, MOST), "vbn_buf_alloc");
-		for (int i = 0; i < MOST; i++) {
+		while ((done = vbn_buf_alloc(pool, bufs, most)) == -ENOBUFS)
+			vbn_recv(queue, bufs, MOST);
+		must(done, "vbn_buf_alloc");
+		for (int i = 0; i < most; i++) {
 			bufs[i]->len = (uint32_t)size;
-			if (touch)
-				fill(bufs[i]->data, size, sent + (uint64_t)i);
+			fill(bufs[i]->data, size, sent + (uint64_t)i);
 		}
+		done = 0;
 		do {
-			int took = vbn_send(queue, bufs + done, MOST - done);
+			int took = vbn_send(queue, bufs + done, most - done);
 
 			must(took, "vbn_send");
 			done += took;
 			vbn_flush(queue);
-		} while (done < MOST);
-		sent += MOST;
+		} while (done < most);
+		sent += (uint64_t)most;
 	}
 	while (vbn_queue_outstanding(queue))
 		vbn_recv(queue, bufs, MOST);
@@ -240,6 +320,7 @@ static inline __attribute__((always_inline)) void shm_send(uint64_t n, size_t si
 
 static inline __attribute__((always_inline)) void shm_receive(uint64_t n, size_t size, bool touch)
 {
+	struct vbn_queue *queue = lane->queue;
 	struct vbn_buf *bufs[MOST];
 	uint64_t received = 0;
 
@@ -255,24 +336,31 @@ static inline __attribute__((always_inline)) void shm_receive(uint64_t n, size_t
 	}
 }
 
-#define SHM(name, size, touch)                       \
-	static void name(uint64_t n)                 \
-	{                                            \
-		if (me == 0)                         \
-			shm_send(n, size, touch);    \
-		else                                 \
-			shm_receive(n, size, touch); \
+#define SHM(name, size)                             \
+	static void name(uint64_t n)                \
+	{                                           \
+		if (me == 0)                        \
+			shm_send(n, size, MOST);    \
+		else                                \
+			shm_receive(n, size, true); \
 	}
-SHM(shm_64, 64, true)
-SHM(shm_8, 8, true)
-SHM(shm_copy, COPY_SIZE, false)
+SHM(shm_64, 64)
+SHM(shm_8, 8)
+
+static void shm_copy(uint64_t n)
+{
+	if (me == 0)
+		shm_send(n, lane->size, lane->burst);
+	else
+		shm_receive(n, lane->size, false);
+}
 
 static void receive_one(void)
 {
 	struct vbn_buf *buf;
 	int got;
 
-	while (!(got = vbn_recv(queue, &buf, 1)))
+	while (!(got = vbn_recv(lane->queue, &buf, 1)))
 		;
 	must(got, "vbn_recv");
 	vbn_buf_free(&buf, 1);
@@ -285,8 +373,8 @@ static inline __attribute__((always_inline)) void shm_ping(uint64_t n, size_t si
 	for (uint64_t i = 0; i < n; i++) {
 		if (me == 1)
 			receive_one();
-		must(vbn_send_inline(queue, bytes, size), "vbn_send_inline");
-		vbn_flush(queue);
+		must(vbn_send_inline(lane->queue, bytes, size), "vbn_send_inline");
+		vbn_flush(lane->queue);
 		if (me == 0)
 			receive_one();
 	}
@@ -310,20 +398,33 @@ static const struct contender {
 	uint64_t n;
 	double unit;   /* nanoseconds of a run by n and this */
 	int bare;      /* the contender that it is compared to; itself: none */
-	double wanted; /* of the bare one's rate, or of its time */
+	double wanted; /* of the bare one's rate, or of its time; 0: it is said, no more */
+	int lane;
 } contenders[] = {
-	{"bare ring, 64 B", bare_64, 320000, 1, 0, 0},
-	{"shm, 64 B", shm_64, 320000, 1, 0, 0.6},
-	{"bare ring, 8 B packed", bare_8, 640000, 1, 2, 0},
-	{"bare ring, 8 B in a line each", bare_8_lines, 320000, 1, 3, 0},
-	{"shm, 8 B", shm_8, 320000, 1, 3, 0.6},
-	{"bare memcpy, 8 KiB", bare_copy, 4096, 1, 5, 0},
-	{"shm, 8 KiB", shm_copy, 4096, 1, 5, 0.8},
-	{"bare ping-pong of a line", bare_ping, 30000, 2, 7, 0},
-	{"shm ping-pong, 8 B", shm_ping_8, 30000, 2, 7, 1 / 1.5},
-	{"shm ping-pong, 64 B", shm_ping_64, 30000, 2, 7, 1 / 1.5},
-	{"bare ping-pong of two lines", bare_ping_2, 30000, 2, 10, 0},
-	{"shm ping-pong, 64 B, of these", shm_ping_64, 30000, 2, 10, 1 / 1.5},
+	{"bare ring, 64 B", bare_64, 320000, 1, 0, 0, 0},
+	{"shm, 64 B", shm_64, 320000, 1, 0, 0.6, 0},
+	{"bare ring, 8 B packed", bare_8, 640000, 1, 2, 0, 0},
+	{"bare ring, 8 B in a line each", bare_8_lines, 320000, 1, 3, 0, 0},
+	{"shm, 8 B", shm_8, 320000, 1, 3, 0.6, 0},
+	{"bare memcpy, 8 KiB", bare_copies, 4096, 1, 5, 0, 0},
+	{"bare memcpy once, 8 KiB", bare_copy, 4096, 1, 5, 0, 0},
+	{"shm, 8 KiB in pieces", shm_copy, 4096, 1, 5, 0.8, 0},
+	{"shm, 8 KiB by reference", shm_copy, 4096, 1, 5, 0.8, 1},
+	{"shm, 8 KiB, rx_depth 64, in pieces", shm_copy, 4096, 1, 5, 0.8, 2},
+	{"shm, 8 KiB, rx_depth 64, by ref.", shm_copy, 4096, 1, 5, 0.8, 3},
+	{"bare memcpy, 64 KiB", bare_copies, 1024, 1, 11, 0, 4},
+	{"bare memcpy once, 64 KiB", bare_copy, 1024, 1, 11, 0, 4},
+	{"shm, 64 KiB in pieces", shm_copy, 1024, 1, 11, 0.8, 4},
+	{"shm, 64 KiB by reference", shm_copy, 1024, 1, 11, 0.8, 5},
+	{"bare memcpy, 1 MiB", bare_copies, 64, 1, 15, 0, 6},
+	{"bare memcpy once, 1 MiB", bare_copy, 64, 1, 15, 0, 6},
+	{"shm, 1 MiB in pieces", shm_copy, 64, 1, 15, 0.8, 6},
+	{"shm, 1 MiB by reference", shm_copy, 64, 1, 15, 0.8, 7},
+	{"bare ping-pong of a line", bare_ping, 30000, 2, 19, 0, 0},
+	{"shm ping-pong, 8 B", shm_ping_8, 30000, 2, 19, 1 / 1.5, 0},
+	{"shm ping-pong, 64 B", shm_ping_64, 30000, 2, 19, 1 / 1.5, 0},
+	{"bare ping-pong of two lines", bare_ping_2, 30000, 2, 22, 0, 0},
+	{"shm ping-pong, 64 B, of these", shm_ping_64, 30000, 2, 22, 1 / 1.5, 0},
 };
 enum { N_CONTENDERS = sizeof(contenders) / sizeof(contenders[0]) };
 
@@ -333,6 +434,7 @@ static void run_one(int which, int round)
 {
 	const struct contender *contender = &contenders[which];
 
+	lane = &lanes[contender->lane];
 	if (me == 0)
 		shared->ring.head = shared->ring.tail = shared->ball[0] = 0;
 	meet();
@@ -367,7 +469,7 @@ static void report(int rounds, const char *json)
 
 	if (json && !file)
 		die("%s cannot be written", json);
-	printf("%-32s %10s %10s %10s %8s %8s\n", "", "ns median", "10 %", "90 %", "of bare",
+	printf("%-36s %10s %10s %10s %8s %8s\n", "", "ns median", "10 %", "90 %", "of bare",
 		"wanted");
 	if (file)
 		fprintf(file, "{\"rounds\":%d,\"cases\":[", rounds);
@@ -377,10 +479,12 @@ static void report(int rounds, const char *json)
 		const struct contender *contender = &contenders[i];
 		double ratio = spreads[contender->bare].median / spreads[i].median;
 
-		printf("%-32s %10.2f %10.2f %10.2f", contender->name, spreads[i].median,
+		printf("%-36s %10.2f %10.2f %10.2f", contender->name, spreads[i].median,
 			spreads[i].low, spreads[i].high);
 		if (contender->bare != i)
-			printf(" %8.2f %8.2f", ratio, contender->wanted);
+			printf(" %8.2f", ratio);
+		if (contender->wanted > 0)
+			printf(" %8.2f", contender->wanted);
 		printf("\n");
 		if (file)
 			fprintf(file,
@@ -427,7 +531,7 @@ int main(int argc, char **argv)
 	if (me)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	settle_on(cores[me], false);
-	open_queue();
+	open_queues();
 	settle_on(cores[me], realtime);
 	for (int round = 0; round < rounds; round++)
 		for (int i = 0; i < N_CONTENDERS; i++)

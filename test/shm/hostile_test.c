@@ -11,6 +11,8 @@
 
 #include "two.h"
 
+#include "drv/shm/lend.h"
+
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -50,10 +52,52 @@ static uint64_t lie(unsigned int *seed)
 	}
 }
 
-enum { ANYWHERE, RECORDS, HEADS, ONE_WORD, BOX, N_WAYS };
+enum { ANYWHERE, RECORDS, HEADS, ONE_WORD, BOX, REFERENCES, N_WAYS };
 
 static const char *const ways[N_WAYS] = {
-	"anywhere", "records", "heads", "a word that changes", "the box"};
+	"anywhere", "records", "heads", "a word that changes", "the box", "references"};
+
+static struct shm_ref some_ref(unsigned int *seed)
+{
+	static const uint32_t lengths[] = {0, 1, 100, 4096, 9000, 9001, SHM_REF_PIECE,
+		SHM_REF_PIECE + 1, INT32_MAX, UINT32_MAX};
+	const uint64_t size = two.pool->zone->size;
+	const uint64_t offsets[] = {0, 64, size / 2, size - 100, size, size + 1, UINT64_MAX,
+		UINT64_MAX - 8999, any64(seed)};
+
+	return (struct shm_ref){.offset = offsets[(size_t)rand_r(seed) % ARRAY_SIZE(offsets)],
+		.slot = rand_r(seed) % 4 ? 0 : (uint32_t)rand_r(seed) % (SHM_VIEWS + 2),
+		.len = lengths[(size_t)rand_r(seed) % ARRAY_SIZE(lengths)]};
+}
+
+/* A message or a write that is somewhere else. */
+static void refer(struct ring_writer *w, unsigned int *seed)
+{
+	const bool writes = rand_r(seed) % 2;
+	const uint32_t n = (uint32_t)rand_r(seed) % (SHM_REFS + 2),
+		       extra = writes ? sizeof(struct shm_write) : sizeof(struct shm_part);
+	const uint32_t size = record_size(extra, n * (uint32_t)sizeof(struct shm_ref));
+	const struct shm_write write = {
+		.addr = two.remote.addr + (uint64_t)rand_r(seed) % TWO_EXPORT,
+		.rkey = two.remote.rkey,
+		.flags = (uint32_t)rand_r(seed) % 4};
+	struct shm_part part = {.total = 4096 + (uint32_t)rand_r(seed) % 3 * 2452};
+	uint8_t *at;
+
+	if (((uint32_t)w->pos & w->mask) + size > w->mask)
+		w->pos = 0;
+	at = (uint8_t *)ring_word(w->ring, w->mask, w->pos);
+	memcpy(at + SHM_WORD, writes ? (const void *)&write : &part, extra);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct shm_ref ref = some_ref(seed);
+
+		memcpy(at + SHM_WORD + extra + i * sizeof(ref), &ref, sizeof(ref));
+	}
+	store_release((uint64_t *)(void *)at,
+		record_header(writes ? SHM_WRITE_REF : SHM_PART_REF,
+			n * (uint32_t)sizeof(struct shm_ref)));
+	w->pos += size;
+}
 
 /* A moment of one way to lie. */
 static void lie_so(int how, unsigned int *seed)
@@ -86,6 +130,10 @@ static void lie_so(int how, unsigned int *seed)
 			if (i % 50 == 0)
 				store_once(&segment_head(sq->in)->open, (uint32_t)rand_r(seed));
 		}
+		break;
+	case REFERENCES: /* to memory that is lent, or nearly so; what they name changes meanwhile */
+		for (int i = 0; i < 20; i++)
+			refer(w, seed);
 		break;
 	case ONE_WORD: { /* that is now this, now that; what is taken is followed by the next one */
 		uint64_t *at = ring_word(w->ring, w->mask, w->pos);
@@ -151,7 +199,9 @@ static void work_lone(void)
 	vbn_flush(two.queue);
 }
 
-static void work(uint64_t number)
+/* A read that is not answered keeps all that follows from waiting for what is taken, and then nobody
+ * looks at that. */
+static void work(uint64_t number, bool reads)
 {
 	struct vbn_buf *buf;
 	struct vbn_remote at = {two.remote.addr, two.remote.rkey};
@@ -162,7 +212,7 @@ static void work(uint64_t number)
 	buf->len = (uint32_t)(number * 97 % 3000);
 	if (number % 4 == 0)
 		vbn_buf_set_cookie(buf, &two);
-	if (number % 5 == 0)
+	if (reads && number % 5 == 0)
 		ret = vbn_read_one(two.queue, buf, at);
 	else if (number % 7 == 0)
 		ret = vbn_write_one(two.queue, buf, at);
@@ -203,7 +253,7 @@ static enum vbn_status until_failed(int way)
 		if (way == BOX)
 			work_lone();
 		else
-			work(number++);
+			work(number++, way != HEADS);
 		n = vbn_poll(two.worker, events, 16);
 		for (int i = 0; i < n; i++) {
 			check_event(&events[i], way);
@@ -284,6 +334,7 @@ int main(int argc, char **argv)
 
 	(void)argv;
 	signal(SIGPIPE, SIG_IGN);
+	two_pool_conf.memfd = VBN_ON;
 	if (argc > 1)
 		return other_lies();
 	return cmocka_run_group_tests_name("hostile", tests, NULL, NULL);

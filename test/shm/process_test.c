@@ -409,7 +409,25 @@ static void test_told_by_socket(void **state)
 	told_once("floods wordless", false);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, two_open, two_close)
+/* Of both: their large messages then go by reference. */
+#define SHARED "SHM_SHARED"
+
+static int open_shared(void **state)
+{
+	setenv(SHARED, "1", 1);
+	two_pool_conf.memfd = VBN_ON;
+	return two_open(state);
+}
+
+static int close_shared(void **state)
+{
+	unsetenv(SHARED);
+	two_pool_conf.memfd = VBN_OFF;
+	return two_close(state);
+}
+
+#define test(name)        cmocka_unit_test_setup_teardown(name, two_open, two_close)
+#define test_shared(name) cmocka_unit_test_setup_teardown(name, open_shared, close_shared)
 
 int main(int argc, char **argv)
 {
@@ -418,9 +436,13 @@ int main(int argc, char **argv)
 		test(test_told_by_word),
 		test(test_told_by_socket),
 		test(test_killed),
+		test_shared(test_echoes),
+		test_shared(test_killed),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
+	if (getenv(SHARED))
+		two_pool_conf.memfd = VBN_ON;
 	if (argc > 1 && !strcmp(argv[1], "echoes"))
 		return other_echoes();
 	if (argc > 1)

@@ -594,7 +594,7 @@ static void test_records_that_are_none(void **state)
 		{RAW(0, 8), {0}},
 		{RAW(SHM_SEND, UINT32_MAX), {0}},
 		{RAW(SHM_SEND, UINT32_MAX - 7), {0}},
-		{RAW(SHM_SEND, 16 << 10), {0}},
+		{RAW(SHM_SEND, SHM_RING_MAX), {0}},
 		{RAW(SHM_SEND_IMM, UINT32_MAX - 15), {0}},
 		{RAW(SHM_WRITE, UINT32_MAX - 24), {0}},
 		{RAW(SHM_PAD, 8), {0}},
@@ -656,7 +656,7 @@ static void test_long_lies(void **state)
 /* What the peer says that it has taken is between what it was and what was sent. */
 static void test_lies_about_taken(void **state)
 {
-	static const uint64_t lies[] = {1 << 20, UINT64_MAX / 2, UINT64_MAX - (64 << 10)};
+	static const uint64_t lies[] = {1 << 20, UINT64_MAX / 2, UINT64_MAX - SHM_RING_MAX};
 	struct vbn_queue_conf conf = plain();
 
 	(void)state;

@@ -11,6 +11,7 @@
 
 struct two two = {.from = -1, .to = -1};
 struct vbn_worker_conf two_worker_conf;
+struct vbn_pool_conf two_pool_conf = {.n_bufs = TWO_BUFS, .data_size = TWO_DATA};
 
 static void must(bool holds, const char *what)
 {
@@ -28,9 +29,7 @@ int two_open(void **state)
 	unit_catch_log();
 	must(!vbn_worker_attach(&two_worker_conf, &two.worker), "it is a worker");
 	must(!vbn_port_open("shm", NULL, &two.port), "it has a port");
-	must(!vbn_pool_create(
-		     &(struct vbn_pool_conf){.n_bufs = TWO_BUFS, .data_size = TWO_DATA}, &two.pool),
-		"it has a pool");
+	must(!vbn_pool_create(&two_pool_conf, &two.pool), "it has a pool");
 	must(!vbn_export_create(two.port,
 		     &(struct vbn_export_conf){.size = TWO_EXPORT,
 			     .access = VBN_REMOTE_WRITE | VBN_REMOTE_READ | VBN_REMOTE_ATOMIC},
@@ -43,7 +42,7 @@ int two_close(void **state)
 {
 	(void)state;
 	two_disconnect();
-	must(vbn_pool_available(two.pool) == TWO_BUFS, "all bufs are home");
+	must(vbn_pool_available(two.pool) == two_pool_conf.n_bufs, "all bufs are home");
 	vbn_export_destroy(two.exported);
 	vbn_worker_detach(two.worker);
 	vbn_pool_destroy(two.pool);

@@ -25,6 +25,7 @@ struct two {
 };
 extern struct two two;
 extern struct vbn_worker_conf two_worker_conf; /* of both */
+extern struct vbn_pool_conf two_pool_conf;     /* of both: TWO_BUFS of TWO_DATA, not shared */
 
 /* What each side tells the other. */
 struct two_word {

@@ -8,7 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PATIENCE_NS (5ull * 1000 * 1000 * 1000) /* for a peer's answer */
+#define PATIENCE_NS      (5ull * 1000 * 1000 * 1000) /* for a peer's answer */
+#define LOAN_PATIENCE_NS (100ull * 1000 * 1000) /* the same for zones; they may come later, too */
 
 struct shm_peer {
 	struct shm_source source;
@@ -19,6 +20,7 @@ struct shm_peer {
 	bool replied;
 	int fds[SHM_REPLY_FDS]; /* that came with the reply; -1 */
 	struct shm_life *life;  /* NULL: not known */
+	struct shm_loans *loans;
 	struct shm_reply reply;
 	struct shm_peer *next;
 };
@@ -43,6 +45,7 @@ static void peer_lost(struct shm_peer *peer)
 	if (peer->lost)
 		return;
 	peer->lost = true;
+	peer->loans->socket = -1;
 	vbn__shm_source_close(&peer->source);
 	shm_count(peer->source.port, SHM_LOST_PEERS, 1);
 	tell_queues(peer);
@@ -57,47 +60,30 @@ static void close_fds(int fds[SHM_REPLY_FDS])
 	}
 }
 
-/* The kernel gives no more than there is room for. */
-static void take_fds(struct msghdr *message, int fds[SHM_REPLY_FDS])
-{
-	struct cmsghdr *header = CMSG_FIRSTHDR(message);
-	size_t n;
-
-	memset(fds, -1, SHM_REPLY_FDS * sizeof(int));
-	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-		return;
-	n = min((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), (size_t)SHM_REPLY_FDS);
-	memcpy(fds, CMSG_DATA(header), n * sizeof(int));
-}
-
-/* A reply that nobody waits for, or that is none, ends it. */
+/* A reply that nobody waits for, or what is none, ends it. */
 static void peer_ready(struct shm_source *source)
 {
 	struct shm_peer *peer = container_of(source, struct shm_peer, source);
 	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(SHM_REPLY_FDS * sizeof(int))];
-	} control;
-	struct shm_reply reply;
-	struct iovec iov = {.iov_base = &reply, .iov_len = sizeof(reply)};
-	struct msghdr message = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.bytes,
-		.msg_controllen = sizeof(control.bytes)};
-	ssize_t n = recvmsg(source->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	int fds[SHM_REPLY_FDS] = {-1, -1};
+		struct shm_reply reply;
+		struct shm_offer_answer answer;
+	} packet;
+	int fds[SHM_REPLY_FDS];
+	ssize_t n = vbn__shm_receive(source->fd, &packet, sizeof(packet), fds, SHM_REPLY_FDS);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n > 0)
-		take_fds(&message, fds);
-	if (n != sizeof(reply) || message.msg_flags & MSG_TRUNC || reply.magic != SHM_MAGIC ||
-		peer->replied) {
+	if (n == sizeof(packet.answer) && packet.answer.magic == SHM_OFFER_MAGIC) {
+		close_fds(fds);
+		vbn__shm_lend_answered(peer->loans, &packet.answer);
+		return;
+	}
+	if (n != sizeof(packet.reply) || packet.reply.magic != SHM_MAGIC || peer->replied) {
 		close_fds(fds);
 		peer_lost(peer);
 		return;
 	}
-	peer->reply = reply;
+	peer->reply = packet.reply;
 	memcpy(peer->fds, fds, sizeof(fds));
 	peer->replied = true;
 }
@@ -115,6 +101,8 @@ static void peer_free(struct shm_peer *peer)
 		shm_count(peer->source.port, SHM_LOST_PEERS, 1);
 	vbn__shm_source_close(&peer->source);
 	vbn__shm_life_put(peer->life);
+	peer->loans->socket = -1;
+	vbn__shm_loans_put(peer->loans);
 	free(peer);
 }
 
@@ -147,6 +135,7 @@ static int connect_socket(uint64_t id, uint64_t deadline)
 static int find_peer(struct shm_queue *sq, uint64_t id, uint64_t deadline, struct shm_peer **result)
 {
 	struct shm_port *port = shm_port(sq->queue.port);
+	struct shm_loans *loans;
 	struct shm_peer *peer;
 	int fd, pid;
 
@@ -169,8 +158,11 @@ static int find_peer(struct shm_queue *sq, uint64_t id, uint64_t deadline, struc
 			"its peer's process is of another user: run both as one, or list each in the other's VBN_SHM_UIDS");
 	}
 	peer = calloc(1, sizeof(*peer));
-	if (!peer) {
+	loans = vbn__shm_loans_make(fd, NULL);
+	if (!peer || !loans) {
 		close(fd);
+		free(peer);
+		vbn__shm_loans_put(loans);
 		return -ENOMEM;
 	}
 	*peer = (struct shm_peer){.source = {.fd = fd, .ready = peer_ready, .port = port},
@@ -178,6 +170,7 @@ static int find_peer(struct shm_queue *sq, uint64_t id, uint64_t deadline, struc
 		.refs = 1,
 		.pid = pid,
 		.fds = {-1, -1},
+		.loans = loans,
 		.next = port->peers};
 	port->peers = peer;
 	if (vbn__shm_watch(&peer->source)) {
@@ -275,15 +268,54 @@ static int take_reply(struct shm_queue *sq, struct shm_peer *peer, struct shm_se
 	return no_peer(sq, EPROTO, text);
 }
 
+/* What the port lends to queues of its own process. */
+static struct shm_loans *loans_here(struct shm_port *port)
+{
+	struct shm_views *views;
+
+	if (port->loans)
+		return port->loans;
+	views = vbn__shm_views_make();
+	if (views)
+		port->loans = vbn__shm_loans_make(-1, views);
+	if (!port->loans)
+		vbn__shm_views_put(views);
+	return port->loans;
+}
+
+/* Datagrams are copied. */
+static void take_loans(struct shm_queue *sq, struct shm_loans *loans)
+{
+	if (sq->ud)
+		return;
+	vbn__shm_lend_all(loans, shm_port(sq->queue.port));
+	loans->refs++;
+	sq->loans = loans;
+}
+
 static int attach_here(struct shm_queue *sq, struct shm_port *port,
 	const struct shm_request *request, struct shm_reply *reply, struct shm_segment **segment)
 {
-	*segment = vbn__shm_answer(port, request, reply, NULL);
+	struct shm_loans *loans = loans_here(shm_port(sq->queue.port));
+
+	if (!loans)
+		return -ENOMEM;
+	*segment = vbn__shm_answer(port, request, loans->views, reply, NULL);
 	if (!*segment)
 		return refusal_of(sq, reply);
+	take_loans(sq, loans);
 	vbn__shm_close_fd(*segment);
 	(*segment)->refs++;
 	return 0;
+}
+
+/* Most often the answer is there at once, and all large messages go by reference. */
+static void await_loans(const struct shm_peer *peer)
+{
+	const uint64_t deadline = clock_ns() + LOAN_PATIENCE_NS;
+
+	while (!peer->lost && vbn__shm_lend_waits(peer->loans) && clock_ns() < deadline)
+		vbn__shm_serve_one(1);
 }
 
 static int attach_there(struct shm_queue *sq, uint64_t id, const struct shm_request *request,
@@ -307,6 +339,8 @@ static int attach_there(struct shm_queue *sq, uint64_t id, const struct shm_requ
 	}
 	*reply = peer->reply;
 	*process = peer;
+	take_loans(sq, peer->loans);
+	await_loans(peer);
 	return 0;
 }
 
@@ -382,8 +416,20 @@ void vbn__shm_leave(
 	request.ring = ring;
 	request.order = SHM_LEAVE;
 	if (port)
-		vbn__shm_answer(port, &request, &reply, NULL);
+		vbn__shm_answer(port, &request, NULL, &reply, NULL);
 	else if (process && !process->lost) /* what is not taken is said by the hang-up */
 		(void)!send(
 			process->source.fd, &request, sizeof(request), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void vbn__shm_lend_to_peers(struct shm_port *port, const struct vbn_zone *zone)
+{
+	for (struct shm_peer *peer = port->peers; peer; peer = peer->next)
+		vbn__shm_lend(peer->loans, zone);
+}
+
+void vbn__shm_take_back_from_peers(struct shm_port *port, const struct vbn_zone *zone)
+{
+	for (struct shm_peer *peer = port->peers; peer; peer = peer->next)
+		vbn__shm_take_back(peer->loans, zone);
 }

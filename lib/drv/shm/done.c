@@ -2,14 +2,14 @@
 
 #include "drv/shm/shm.h"
 
-/* Whether the operation is over; a write is when the peer has taken its last record. */
+/* Whether the operation is over; a write, or what is lent, is when the peer has taken its last record. */
 static fast_path bool is_over(struct shm_queue *sq, const struct shm_wqe *wqe, bool *refreshed)
 {
 	struct ring_writer *w = &sq->tx.ring;
 
-	if (wqe->kind == SHM_SEND)
+	if (wqe->kind == SHM_SEND && !wqe->lent)
 		return true;
-	if (wqe->kind != SHM_WRITE)
+	if (wqe->kind != SHM_SEND && wqe->kind != SHM_WRITE)
 		return wqe->answered;
 	if ((int64_t)(w->end - w->mask - 1 - wqe->end) >= 0)
 		return true;
@@ -74,6 +74,8 @@ fast_path int vbn__shm_release(
 			vbn__buf_debug_done(wqe->buf);
 			vbn_buf_free(&wqe->buf, 1);
 		}
+		if (wqe->lent)
+			tx->lent -= wqe->len;
 		tx->n_wqes--;
 	}
 	count_add(status == VBN_OK ? &sq->queue.stats.tx_done : &sq->queue.stats.tx_flushed,

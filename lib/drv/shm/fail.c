@@ -25,6 +25,8 @@ static void fail_queue(struct shm_queue *sq, enum vbn_status status, bool faulty
 	}
 	vbn__shm_rx_stop(sq, faulty);
 	store_release(&segment_head(sq->in)->open, 0);
+	/* What is lent comes back behind this: pairs with vbn__shm_fetch(). */
+	closed_before_reuse();
 }
 
 /* "queue shm/17 failed: remote aborted, peer queue 18 of process 4711: …" */
@@ -117,6 +119,12 @@ cold void vbn__shm_fail_op(
 			(unsigned long long)wqe->addr, wqe->rkey);
 	snprintf(text + n, sizeof(text) - (size_t)n, ")");
 	op_failed_text(sq, text, "%s", cause);
+}
+
+cold void vbn__shm_unlent(struct shm_queue *sq)
+{
+	vbn__shm_fail(sq, VBN_REMOTE_ABORTED,
+		"its queue has failed, was reset or is gone, with a message that was only half received: see what the peer says");
 }
 
 cold void vbn__shm_peer_closed(struct shm_queue *sq)

@@ -54,6 +54,38 @@ static void on_epoll(int fd, void *arg)
 	vbn__shm_serve_one(0);
 }
 
+/* The kernel gives no more descriptors than there is room for, and closes the rest. */
+static void take_fds(struct msghdr *message, int *fds, int n_fds)
+{
+	struct cmsghdr *header = CMSG_FIRSTHDR(message);
+	size_t n;
+
+	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+		return;
+	n = min((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), (size_t)n_fds);
+	memcpy(fds, CMSG_DATA(header), n * sizeof(int));
+}
+
+ssize_t vbn__shm_receive(int socket, void *packet, size_t size, int *fds, int n_fds)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(SHM_REPLY_FDS * sizeof(int))];
+	} control;
+	struct iovec iov = {.iov_base = packet, .iov_len = size};
+	struct msghdr message = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = CMSG_SPACE((size_t)n_fds * sizeof(int))};
+	ssize_t n;
+
+	memset(fds, -1, (size_t)n_fds * sizeof(int));
+	n = recvmsg(socket, &message, MSG_TRUNC | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n > 0)
+		take_fds(&message, fds, n_fds);
+	return n;
+}
+
 /* ---- who may come ---- */
 
 /* The number at *list, which then points behind it and a comma. False: there is none, or it is no
@@ -154,10 +186,8 @@ static enum shm_status judge(
 	return SHM_OK;
 }
 
-/* What is answered. With SHM_OK the queue's segment, which is the asker's to write into from here on;
- * else NULL. */
 struct shm_segment *vbn__shm_answer(struct shm_port *port, const struct shm_request *request,
-	struct shm_reply *reply, const struct shm_source *client)
+	struct shm_views *views, struct shm_reply *reply, const struct shm_source *client)
 {
 	struct shm_segment *segment;
 	struct shm_queue *sq = NULL;
@@ -175,6 +205,8 @@ struct shm_segment *vbn__shm_answer(struct shm_port *port, const struct shm_requ
 		return segment;
 	}
 	sq->in->attached = true;
+	views->refs++;
+	store_release(&sq->in->views, views); /* its worker may be at the segment */
 	reply->ring_size = sq->in->ring_size;
 	reply->max_message = sq->rx.data_size;
 	shm_count(port, SHM_ATTACHED, 1);
@@ -224,10 +256,24 @@ static bool send_reply(int socket, const struct shm_reply *reply, const struct s
 	return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*reply);
 }
 
-static void client_free(struct shm_source *client)
+/* A process that has connected, with what it lends. */
+struct client {
+	struct shm_source source;
+	struct shm_views *views;
+};
+
+static struct client *client_of(struct shm_source *source)
 {
+	return container_of(source, struct client, source);
+}
+
+static void client_free(struct shm_source *source)
+{
+	struct client *client = client_of(source);
+
 	meet.n_clients--;
-	vbn__shm_source_close(client);
+	vbn__shm_source_close(source);
+	vbn__shm_views_put(client->views);
 	free(client);
 }
 
@@ -243,36 +289,85 @@ static void client_end(struct shm_source *client)
 	client_free(client);
 }
 
-/* No descriptor of the asker's is taken: there is no room for one. */
+static bool client_asks(struct shm_source *client, const struct shm_request *request)
+{
+	struct shm_reply reply;
+	struct shm_segment *segment =
+		vbn__shm_answer(client->port, request, client_of(client)->views, &reply, client);
+
+	if (request->order == SHM_LEAVE)
+		return true;
+	if (!send_reply(client->fd, &reply, segment))
+		return false;
+	if (segment)
+		vbn__shm_close_fd(segment);
+	return true;
+}
+
+static void zone_refused(struct shm_port *port, const char *why)
+{
+	if (!port->counts[SHM_UNVIEWED])
+		log_warning(
+			"port %s does not map a zone of a process: %s; its messages go in pieces, and what is refused from here on is counted only",
+			port->port.info.name, why);
+	shm_count(port, SHM_UNVIEWED, 1);
+}
+
+/* Takes the descriptor, or -1. */
+static bool client_offers(struct shm_source *client, const struct shm_offer *offer, int fd)
+{
+	struct shm_views *views = client_of(client)->views;
+	struct shm_offer_answer answer = {.magic = SHM_OFFER_MAGIC, .number = offer->number};
+	const char *why;
+
+	if (offer->is_over) {
+		if (fd >= 0)
+			close(fd);
+		vbn__shm_view_drop(views, offer->slot);
+		return true;
+	}
+	if (fd < 0)
+		return false;
+	answer.is_mapped = vbn__shm_view_add(views, offer->slot, fd, offer->size, &why);
+	if (answer.is_mapped)
+		shm_count(client->port, SHM_VIEWED, 1);
+	else
+		zone_refused(client->port, why);
+	return send(client->fd, &answer, sizeof(answer), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+		sizeof(answer);
+}
+
+/* Who says what is neither, or does not take the answer, is hung up on. */
 static void client_ready(struct shm_source *client)
 {
-	struct shm_request request;
-	struct shm_segment *segment;
-	struct shm_reply reply;
-	ssize_t n = recv(client->fd, &request, sizeof(request), MSG_TRUNC | MSG_DONTWAIT);
+	union {
+		struct shm_request request;
+		struct shm_offer offer;
+	} packet;
+	int fd;
+	ssize_t n = vbn__shm_receive(client->fd, &packet, sizeof(packet), &fd, 1);
+	bool goes_on = false;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n != sizeof(request) || request.magic != SHM_MAGIC) {
-		if (n > 0)
-			refused(client->port, "what it said is no request");
-		client_end(client);
-		return;
+	if (n == sizeof(packet.offer) && packet.offer.magic == SHM_OFFER_MAGIC) {
+		goes_on = client_offers(client, &packet.offer, fd);
+		fd = -1;
+	} else if (n == sizeof(packet.request) && packet.request.magic == SHM_MAGIC) {
+		goes_on = client_asks(client, &packet.request);
+	} else if (n > 0) {
+		refused(client->port, "what it said is no request");
 	}
-	segment = vbn__shm_answer(client->port, &request, &reply, client);
-	if (request.order == SHM_LEAVE)
-		return;
-	if (!send_reply(client->fd, &reply, segment)) {
+	if (fd >= 0)
+		close(fd);
+	if (!goes_on)
 		client_end(client);
-		return;
-	}
-	if (segment)
-		vbn__shm_close_fd(segment);
 }
 
 static void accept_one(struct shm_port *port, int fd)
 {
-	struct shm_source *client;
+	struct shm_views *views = NULL;
+	struct client *client;
 	int pid;
 
 	if (!vbn__shm_peer_may(fd, &pid)) {
@@ -282,20 +377,23 @@ static void accept_one(struct shm_port *port, int fd)
 		return;
 	}
 	client = meet.n_clients < MAX_CLIENTS ? calloc(1, sizeof(*client)) : NULL;
-	if (!client) {
+	if (client)
+		views = vbn__shm_views_make();
+	if (!views) {
 		refused(port, "too many have come");
-		close(fd);
-		return;
-	}
-	*client = (struct shm_source){.fd = fd, .ready = client_ready, .port = port};
-	if (vbn__shm_watch(client)) {
 		close(fd);
 		free(client);
 		return;
 	}
+	client->source = (struct shm_source){
+		.fd = fd, .ready = client_ready, .port = port, .next = port->clients};
+	client->views = views;
 	meet.n_clients++;
-	client->next = port->clients;
-	port->clients = client;
+	if (vbn__shm_watch(&client->source)) {
+		client_free(&client->source);
+		return;
+	}
+	port->clients = &client->source;
 }
 
 static void listener_ready(struct shm_source *listener)

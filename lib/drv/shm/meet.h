@@ -8,9 +8,8 @@
 #ifndef VBN_SHM_MEET_H
 #define VBN_SHM_MEET_H
 
+#include "drv/shm/lend.h"
 #include "drv/shm/life.h"
-#include "drv/shm/shm.h"
-#include "drv/shm/wire.h"
 
 #include <sys/un.h>
 
@@ -27,6 +26,9 @@ void vbn__shm_source_close(struct shm_source *source);
 /* What is ready within the time, one at most. */
 void vbn__shm_serve_one(int timeout_ms);
 
+/* A packet, with the one descriptor that came along, or -1; as recv(). */
+ssize_t vbn__shm_receive(int socket, void *packet, size_t size, int *fds, int n_fds);
+
 /* Whether the process at the other end is of a user that may. */
 bool vbn__shm_peer_may(int fd, int *pid);
 
@@ -35,10 +37,10 @@ socklen_t vbn__shm_socket_name(uint64_t id, struct sockaddr_un *name);
 /* The port of this process with that id, or NULL. */
 struct shm_port *vbn__shm_find_port(uint64_t id);
 
-/* What is answered to a request; client is NULL: it is of this process. With SHM_OK the queue's segment, which is the asker's to write into
- * from here on; else NULL. */
+/* What is answered to a request; client is NULL: it is of this process. With SHM_OK the queue's segment,
+ * which is the asker's to write into from here on; `views` are what it lends. Else NULL. */
 struct shm_segment *vbn__shm_answer(struct shm_port *port, const struct shm_request *request,
-	struct shm_reply *reply, const struct shm_source *client);
+	struct shm_views *views, struct shm_reply *reply, const struct shm_source *client);
 /* Nobody else will need its descriptor. */
 void vbn__shm_close_fd(struct shm_segment *segment);
 

@@ -1,5 +1,6 @@
 /* port.c - the shm driver's table, and its ports, which are names in this host */
 
+#include "drv/shm/lend.h"
 #include "drv/shm/life.h"
 #include "drv/shm/ud.h"
 
@@ -16,6 +17,10 @@ static const struct counter_name counter_names[] = {
 	[SHM_UNTAKEN] = {"untaken", "datagrams whose receiver went without taking them"},
 	[SHM_OTHER_KEYS] = {"other_keys",
 		"queues that wanted to send datagrams here, and had another Q_Key"},
+	[SHM_VIEWED] = {"zones_mapped",
+		"zones of peers that were mapped, so that large messages are copied once"},
+	[SHM_UNVIEWED] = {"zones_refused",
+		"zones of peers that were not mapped, so that messages go in pieces"},
 };
 static_assert(ARRAY_SIZE(counter_names) == SHM_N_COUNTS, "each count has its name");
 
@@ -55,6 +60,7 @@ static void close_port(struct vbn_port *base)
 	vbn__shm_ud_close(port);
 	vbn__shm_unlisten(port);
 	free(port->targets);
+	vbn__shm_loans_put(port->loans);
 	free(port->exports);
 	free(port);
 }
@@ -133,19 +139,31 @@ static int no_gids(const char *name, int number, char (*gids)[80], int n)
 	return 0;
 }
 
-/* Nothing of a zone is shared: messages are copied. */
+/* Peers get what is shared; of another zone messages are copied. */
 static int zone_register(
-	struct vbn_port *port, struct vbn_zone *zone, struct zone_registration *registration)
+	struct vbn_port *base, struct vbn_zone *zone, struct zone_registration *registration)
 {
+	struct shm_port *port = shm_port(base);
+
 	*registration = (struct zone_registration){
-		.region = port, .generation = vbn__zone_generation(zone)};
+		.region = zone, .generation = vbn__zone_generation(zone)};
+	vbn__shm_lend_to_peers(port, zone);
+	if (port->loans)
+		vbn__shm_lend(port->loans, zone);
 	return 0;
 }
 
-static void zone_unregister(struct vbn_port *port, struct zone_registration *registration)
+static void zone_unregister(struct vbn_port *base, struct zone_registration *registration)
 {
-	(void)port;
+	struct shm_port *port = shm_port(base);
+	const struct vbn_zone *zone = registration->region;
+
 	registration->region = NULL;
+	if (!zone)
+		return;
+	vbn__shm_take_back_from_peers(port, zone);
+	if (port->loans)
+		vbn__shm_take_back(port->loans, zone);
 }
 
 const struct driver vbn__driver_shm = {

@@ -1,5 +1,6 @@
 /* queue.c - a queue over shared memory: its segment and tables, connect, reset, free; modes */
 
+#include "drv/shm/lend.h"
 #include "drv/shm/life.h"
 #include "drv/shm/ud.h"
 
@@ -10,6 +11,8 @@
 
 enum {
 	RING_PER_RECEIVE = 256, /* bytes of ring for each receive of the depth */
+	RING_MESSAGES =
+		32, /* of the largest, so that both ends have some at a time, however few receives */
 	RING_DEFAULT_MAX = 256 << 10,
 	BOX_LOOKS_NS = 30,      /* no sooner again */
 	RING_SHARED = 64 << 10, /* of a queue that receives from an SRQ: they are many */
@@ -35,6 +38,13 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 		{"pace_kbit", conf->pace_kbit != 0},
 	};
 
+	if (conf->by_reference == VBN_ON && conf->transport == VBN_UD)
+		return fail(ENOTSUP,
+			"queue cannot be created: by_reference is on, and datagrams are copied: leave it to the library");
+	if (conf->by_reference == VBN_ON && !conf->tx_pool->zone->lasting)
+		return fail(ENOTSUP,
+			"queue cannot be created: by_reference is on, and pool \"%s\" is of a zone that is not shared: make that with memfd = ON, on Linux 5.1 or later",
+			conf->tx_pool->name);
 	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
 		if (techniques[i].wanted)
 			return fail(ENOTSUP,
@@ -45,11 +55,15 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 
 static uint32_t ring_size(const struct vbn_queue_conf *conf)
 {
+	const uint64_t by_depth = (uint64_t)conf->rx_depth * RING_PER_RECEIVE,
+		       by_size = (uint64_t)conf->rx_pool->data_size * RING_MESSAGES,
+		       size = max(by_depth, by_size);
+
 	if (conf->srq)
 		return RING_SHARED;
-	return (uint32_t)min(
-		max((uint64_t)conf->rx_depth * RING_PER_RECEIVE, (uint64_t)SHM_RING_MIN),
-		(uint64_t)RING_DEFAULT_MAX);
+	if (size > RING_DEFAULT_MAX)
+		return RING_DEFAULT_MAX;
+	return (uint32_t)pow2_ceil(max(size, (uint64_t)SHM_RING_MIN));
 }
 
 /* A new one each time, so that who has the old one disturbs nobody. */
@@ -113,6 +127,7 @@ static void free_memory(struct shm_queue *sq)
 	vbn__shm_segment_put(sq->in);
 	vbn__shm_segment_put(sq->out);
 	vbn__shm_life_put(sq->life);
+	vbn__shm_loans_put(sq->loans);
 	free(sq->tx.slots);
 	free(sq->tx.wqes);
 	free(sq->rx.pending);
@@ -226,6 +241,25 @@ static void take_turns(struct shm_queue *sq, const struct address *peer)
 	sq->talk.patience = 4 * sq->talk.least;
 }
 
+static bool is_lendable(const struct vbn_queue *queue)
+{
+	return queue->conf.tx_pool->zone->lasting || queue->conf.rx_pool->zone->lasting;
+}
+
+/* Where nothing can be lent a message of any length is copied as it comes. */
+static void lend(struct shm_queue *sq)
+{
+	struct shm_tx *tx = &sq->tx;
+
+	tx->ref_min = UINT32_MAX;
+	tx->loans = NULL;
+	if (sq->queue.conf.by_reference == VBN_OFF || !is_lendable(&sq->queue))
+		return;
+	tx->loans = sq->loans;
+	tx->ref_min = SHM_REF_MIN;
+	tx->longest = min(tx->longest, tx->ref_min - 1);
+}
+
 int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
 {
 	struct shm_queue *sq = shm_queue(queue);
@@ -247,7 +281,8 @@ int vbn__shm_queue_connect(struct vbn_queue *queue, const struct address *peer)
 		.mask = terms.ring_size - 1,
 		.piece = ring_piece(terms.ring_size)};
 	tx->max_message = terms.max_message;
-	tx->longest = min(tx->ring.piece, terms.max_message);
+	tx->whole = tx->longest = min(tx->ring.piece, terms.max_message);
+	lend(sq);
 	tx->max_fetches = min(queue->conf.max_reads.value, (uint32_t)peer->peer_reads);
 	sq->life = vbn__shm_life_of(sq->process);
 	sq->rx.life = sq->life ? sq->life->word : &vbn__shm_deathless;
@@ -310,12 +345,14 @@ int vbn__shm_queue_reset(struct vbn_queue *queue)
 	vbn__shm_segment_put(sq->out);
 	vbn__shm_detach(shm_port(queue->port), sq->process);
 	vbn__shm_life_put(sq->life);
+	vbn__shm_loans_put(sq->loans);
 	sq->out = NULL;
 	sq->process = NULL;
 	sq->life = NULL;
+	sq->loans = tx->loans = NULL;
 	tx->head = tx->put = tx->rung = tx->done = tx->tail = 0;
 	tx->n_wqes = tx->n_fetches = tx->fetch = 0;
-	tx->waiting = 0;
+	tx->waiting = tx->lent = 0;
 	sq->rx.pending_head = sq->rx.pending_tail = 0;
 	sq->rx.write_len = 0;
 	sq->failure = (struct shm_failure){0};
@@ -374,6 +411,33 @@ void vbn__shm_queue_free(struct vbn_queue *queue)
 
 /* ---- modes ---- */
 
+static const char *reference_why(const struct shm_queue *sq)
+{
+	const struct vbn_pool *pool = sq->queue.conf.tx_pool;
+
+	if (sq->queue.conf.by_reference == VBN_OFF)
+		return "asked for";
+	if (!pool->zone->lasting)
+		return pool->zone->memfd < 0
+			? "tx_pool's zone is not shared: memfd = ON makes it so"
+			: "this kernel does not keep others from writing a zone";
+	if (!sq->loans)
+		return "not connected yet";
+	return load_acquire(&sq->loans->of[pool->zone_id].slot)
+		? "copied once, by the receiver, out of tx_pool's zone"
+		: "the peer has not mapped tx_pool's zone: it does so behind the connect, or says why not";
+}
+
+static void report_reference(const struct shm_queue *sq, struct mode_report *report)
+{
+	const struct vbn_pool *pool = sq->queue.conf.tx_pool;
+	const bool holds = sq->tx.loans && load_acquire(&sq->tx.loans->of[pool->zone_id].slot) != 0;
+
+	vbn__mode_add(report, "by_reference", vbn__mode_switch(sq->queue.asked.by_reference),
+		holds ? vbn__mode_number(SHM_REF_MIN, "B and more") : "off", "%s",
+		reference_why(sq));
+}
+
 static void report_sleep(const struct vbn_queue *queue, struct mode_report *report)
 {
 	enum vbn_switch asked;
@@ -419,6 +483,7 @@ void vbn__shm_queue_modes(const struct vbn_queue *queue, struct mode_report *rep
 		return;
 	vbn__mode_add(report, "box", "auto", vbn__mode_number(SHM_BOX_DATA, "B"),
 		"a lone message up to this goes by lines that both ends write by turns");
+	report_reference(sq, report);
 	vbn__mode_add(report, "one_sided", "auto", "by the peer's poll",
 		"writes, reads and atomics are carried out when their target polls its queue");
 }

@@ -41,6 +41,9 @@
  * happens to be what is there already, and each BOX_WORD_EACH messages (lest an old word should pass for
  * a new one when the sequence comes round), a message of that length goes by the word like others.
  *
+ * Large data need not pass the ring: a record may name bytes of a zone that its writer has lent to the
+ * reader, who copies them from there. They are the writer's again when `taken` is behind the record.
+ *
  * Who may do what: the ring is written by the peer, line 0 and 1 by the owner; the peer can write
  * all of it all the same, at any time. So the owner reads nothing of its own two lines; it loads a
  * header once and checks that copy; lengths and places are checked against what it knows itself; data
@@ -128,8 +131,10 @@ enum shm_kind {
 	SHM_READ,     /* shm_fetch */
 	SHM_FETCH_ADD,
 	SHM_CMP_SWAP,
-	SHM_ANSWER,  /* to one of the three: shm_answer, and a piece of what was asked for */
-	SHM_REFUSED, /* shm_refused: a one-sided operation that may not be */
+	SHM_ANSWER,   /* to one of the three: shm_answer, and a piece of what was asked for */
+	SHM_REFUSED,  /* shm_refused: a one-sided operation that may not be */
+	SHM_PART_REF, /* as PART and WRITE, but what they have as data is where it is: shm_refs */
+	SHM_WRITE_REF,
 	SHM_N_KINDS
 };
 
@@ -165,6 +170,13 @@ struct shm_answer {
 struct shm_refused {
 	uint32_t index, status;
 };
+
+/* Bytes of a zone that the writer has lent to the reader (lend.h). */
+struct shm_ref {
+	uint64_t offset;
+	uint32_t slot, len;
+};
+static_assert(sizeof(struct shm_ref) == 16, "a record's data is a row of them");
 
 static_assert(sizeof(struct shm_imm) % SHM_WORD == 0 && sizeof(struct shm_part) % SHM_WORD == 0 &&
 		sizeof(struct shm_write) % SHM_WORD == 0 &&

@@ -1,6 +1,7 @@
 /* rx.c - what has arrived is copied into bufs and handed out; the rest is served */
 
 #include "drv/shm/box.h"
+#include "drv/shm/lend.h"
 #include "drv/shm/life.h"
 #include "drv/shm/ud.h"
 
@@ -20,6 +21,8 @@ static const uint8_t extra_of[SHM_N_KINDS] = {
 	[SHM_CMP_SWAP] = sizeof(struct shm_fetch),
 	[SHM_ANSWER] = sizeof(struct shm_answer),
 	[SHM_REFUSED] = sizeof(struct shm_refused),
+	[SHM_PART_REF] = sizeof(struct shm_part),
+	[SHM_WRITE_REF] = sizeof(struct shm_write),
 };
 
 /* ---- bufs ---- */
@@ -129,15 +132,39 @@ static fast_path enum found take_whole(
 	return FOUND_MESSAGE;
 }
 
+/* A piece's bytes go where they belong. */
+static fast_path bool copy_part(struct shm_queue *sq, const struct record *record,
+	const struct shm_borrowed *borrowed, uint8_t *to)
+{
+	if (record->kind == SHM_PART) {
+		memcpy(to, record->data, record->len);
+		return true;
+	}
+	sq->rx.fetched += borrowed->total;
+	if (vbn__shm_fetch(sq, borrowed, to))
+		return true;
+	vbn__shm_unlent(sq);
+	return false;
+}
+
 /* The next piece of a message: it follows the one before, and they are as long as was said. */
 static fast_path enum found take_part(
 	struct shm_queue *sq, const struct record *record, struct vbn_event *event)
 {
 	struct shm_rx *rx = &sq->rx;
+	struct shm_borrowed borrowed;
 	struct shm_part part;
 	struct vbn_buf *buf;
+	uint32_t len = record->len;
 
 	memcpy(&part, record->extra, sizeof(part));
+	if (record->kind == SHM_PART_REF) {
+		if (!vbn__shm_borrow(sq, record->data, record->len, &borrowed)) {
+			vbn__shm_fault(sq, "named memory that it has not lent");
+			return FOUND_NOTHING;
+		}
+		len = borrowed.total;
+	}
 	if (part.total > rx->data_size)
 		return too_long(sq, part.total);
 	if (!rx->part) {
@@ -147,14 +174,15 @@ static fast_path enum found take_part(
 	}
 	if (!rx->part)
 		return FOUND_NOTHING;
-	if (part.total != rx->part_total || part.offset != rx->part_done || !record->len ||
-		record->len > part.total - part.offset) {
+	if (part.total != rx->part_total || part.offset != rx->part_done || !len ||
+		len > part.total - part.offset) {
 		vbn__shm_fault(sq, "sent pieces that make no message");
 		return FOUND_NOTHING;
 	}
 	buf = rx->part;
-	memcpy(buf->data + part.offset, record->data, record->len);
-	rx->part_done += record->len;
+	if (!copy_part(sq, record, &borrowed, buf->data + part.offset))
+		return FOUND_NOTHING;
+	rx->part_done += len;
 	if (rx->part_done < part.total)
 		return FOUND_OTHER;
 	rx->part = NULL;
@@ -205,9 +233,27 @@ static fast_path enum found take_other(
 	}
 }
 
+static bool is_part(uint32_t kind)
+{
+	return kind == SHM_PART || kind == SHM_PART_REF;
+}
+
 static bool is_message(uint32_t kind)
 {
-	return kind == SHM_SEND || kind == SHM_SEND_IMM || kind == SHM_PART;
+	return kind == SHM_SEND || kind == SHM_SEND_IMM || is_part(kind);
+}
+
+/* It may be an event. */
+static bool is_write(uint32_t kind)
+{
+	return kind == SHM_WRITE || kind == SHM_WRITE_REF;
+}
+
+static force_inline void tell_taken(struct shm_rx *rx, uint64_t pos)
+{
+	rx->told = pos;
+	/* What was there has been read: the peer may write it again, and knows its writes done. */
+	store_release(&rx->head->taken, pos);
 }
 
 /* The record at rx->pos, which moves behind it unless nothing came of it. */
@@ -224,7 +270,7 @@ static fast_path enum found take_record(
 	}
 	if (record_lines(header))
 		rx->burst = rx->pos + (uint64_t)record_lines(header) * CACHE_LINE;
-	if (!messages && is_message(record.kind))
+	if (!messages && (is_message(record.kind) || is_write(record.kind)))
 		return FOUND_NOTHING;
 	if (header & SHM_BEHIND_BOX) {
 		const uint64_t word = box_before(sq, rx->pos);
@@ -234,25 +280,19 @@ static fast_path enum found take_record(
 	}
 	if (record.kind == SHM_SEND || record.kind == SHM_SEND_IMM)
 		found = take_whole(sq, &record, event);
-	else if (record.kind == SHM_PART)
+	else if (is_part(record.kind))
 		found = take_part(sq, &record, event);
-	else if (record.kind != SHM_PAD && !(record.kind == SHM_WRITE && !messages))
+	else if (record.kind != SHM_PAD)
 		found = take_other(sq, &record, event);
-	else if (record.kind == SHM_WRITE)
-		return FOUND_NOTHING; /* it may be an event */
-	if (found != FOUND_NOTHING)
-		rx->pos += record.size;
+	if (found == FOUND_NOTHING)
+		return found;
+	rx->pos += record.size;
+	if (rx->fetched) /* somebody waits for its bufs */
+		tell_taken(rx, rx->pos);
 	return found;
 }
 
 /* ---- bursts ---- */
-
-static force_inline void tell_taken(struct shm_rx *rx, uint64_t pos)
-{
-	rx->told = pos;
-	/* What was there has been read: the peer may write it again, and knows its writes done. */
-	store_release(&rx->head->taken, pos);
-}
 
 fast_path void vbn__shm_progress(struct shm_queue *sq)
 {
@@ -349,10 +389,14 @@ static force_inline int take(
 			top = pool->stack + pool->n_free;
 			pos = rx->pos;
 			burst = rx->burst;
-			if (ret < 0 || !others--)
+			if (ret < 0)
 				break;
 			got += ret;
 			bytes += more;
+			others -= 1 + (int)(rx->fetched / SHM_PIECE);
+			rx->fetched = 0;
+			if (others <= 0)
+				break;
 		}
 	}
 	pool->n_free = (uint32_t)(top - bottom);
@@ -557,7 +601,7 @@ static enum found take_message(struct shm_queue *sq, struct vbn_event *event)
 		return FOUND_NOTHING;
 	if (record.kind == SHM_SEND || record.kind == SHM_SEND_IMM)
 		found = take_whole(sq, &record, event);
-	else if (record.kind == SHM_PART)
+	else if (is_part(record.kind))
 		found = take_part(sq, &record, event);
 	if (found != FOUND_NOTHING)
 		rx->pos += record.size;
@@ -590,6 +634,25 @@ int vbn__shm_take_rest(struct shm_queue *sq, struct vbn_buf **bufs, struct vbn_e
 	return got;
 }
 
+static bool is_last_part(const struct record *record)
+{
+	struct shm_part part;
+	uint32_t len = record->len;
+
+	memcpy(&part, record->extra, sizeof(part));
+	if (record->kind == SHM_PART_REF) {
+		len = 0;
+		for (uint32_t at = 0; at + sizeof(struct shm_ref) <= record->len;
+			at += (uint32_t)sizeof(struct shm_ref)) {
+			struct shm_ref ref;
+
+			memcpy(&ref, record->data + at, sizeof(ref));
+			len += ref.len;
+		}
+	}
+	return part.offset + len == part.total;
+}
+
 uint32_t vbn__shm_rx_unread(const struct shm_queue *sq)
 {
 	const struct shm_rx *rx = &sq->rx;
@@ -600,12 +663,8 @@ uint32_t vbn__shm_rx_unread(const struct shm_queue *sq)
 
 	while ((int64_t)(end - pos) > 0 && (header = ring_look(rx->ring, rx->mask, pos)) &&
 		record_open(rx, pos, header, &record)) {
-		struct shm_part part = {.total = 1};
-
-		if (record.kind == SHM_PART)
-			memcpy(&part, record.extra, sizeof(part));
 		n += record.kind == SHM_SEND || record.kind == SHM_SEND_IMM ||
-			(record.kind == SHM_PART && part.offset + record.len == part.total);
+			(is_part(record.kind) && is_last_part(&record));
 		pos += record.size;
 	}
 	return n;

@@ -6,7 +6,7 @@
  * a SIGBUS. Plain pages come back as zeros.
  */
 
-#include "drv/shm/shm.h"
+#include "drv/shm/lend.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -128,6 +128,7 @@ void vbn__shm_segment_put(struct shm_segment *segment)
 {
 	if (!segment || --segment->refs)
 		return;
+	vbn__shm_views_put(segment->views);
 	munmap(segment->base, segment->size);
 	if (segment->fd >= 0)
 		close(segment->fd);

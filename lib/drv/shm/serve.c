@@ -1,7 +1,7 @@
 /* serve.c - what the peer asks for: writes, reads and atomics on exports, and the answers; and what it
  * answers to this end's */
 
-#include "drv/shm/shm.h"
+#include "drv/shm/lend.h"
 
 static struct shm_port *port_of(const struct shm_queue *sq)
 {
@@ -58,14 +58,28 @@ static fast_path enum shm_served write_arrives(
 	return SERVED_EVENT;
 }
 
-static fast_path enum shm_served serve_write(
-	struct shm_queue *sq, const uint8_t *at, uint32_t len, struct vbn_event *event)
+/* The receive of a write that was not to be. */
+static cold void give_back(struct shm_queue *sq, enum shm_served served, struct vbn_event *event)
+{
+	if (served == SERVED_EVENT)
+		pool_push(sq->rx.bufs->pool, event->buf);
+}
+
+static fast_path enum shm_served serve_write(struct shm_queue *sq, uint32_t kind, const uint8_t *at,
+	uint32_t size, struct vbn_event *event)
 {
 	enum shm_served served = SERVED;
+	struct shm_borrowed borrowed;
 	struct shm_write write;
+	uint32_t len = size;
 	uint8_t *to = NULL;
 
 	memcpy(&write, at, sizeof(write));
+	if (kind == SHM_WRITE_REF) {
+		if (!vbn__shm_borrow(sq, at + sizeof(write), size, &borrowed))
+			return SERVED_FAULT;
+		len = borrowed.total;
+	}
 	if (len)
 		to = find(sq, write.rkey, write.addr, len, VBN_REMOTE_WRITE);
 	if (len && !to)
@@ -76,8 +90,16 @@ static fast_path enum shm_served serve_write(
 			return served;
 		event->imm = event->buf->mark = write.imm;
 	}
-	if (len)
+	if (kind == SHM_WRITE_REF) {
+		sq->rx.fetched += len;
+		if (!vbn__shm_fetch(sq, &borrowed, to)) {
+			give_back(sq, served, event);
+			vbn__shm_unlent(sq);
+			return SERVED_FAULT;
+		}
+	} else if (len) {
 		memcpy(to, at + sizeof(write), len);
+	}
 	sq->rx.write_len = write.flags & SHM_LAST ? 0 : sq->rx.write_len + len;
 	return served;
 }
@@ -214,7 +236,8 @@ fast_path enum shm_served vbn__shm_serve(struct shm_queue *sq, uint32_t kind, co
 	uint32_t len, struct vbn_event *event)
 {
 	switch (kind) {
-	case SHM_WRITE: return serve_write(sq, at, len, event);
+	case SHM_WRITE:
+	case SHM_WRITE_REF: return serve_write(sq, kind, at, len, event);
 	case SHM_READ:
 	case SHM_FETCH_ADD:
 	case SHM_CMP_SWAP: return serve_fetch(sq, kind, at);

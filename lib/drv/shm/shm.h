@@ -9,6 +9,7 @@
  *   wire.h       what two control threads say to each other
  *   meet.h       how processes meet: meet.c who may come to a port's socket, ask.c asking another's
  *   life.h       a word of each process that the kernel writes when it dies
+ *   lend.h       zones that peers may read: lend.c offered, view.c mapped, ref.c named and fetched
  *   port.c       the driver's table, open, list, modes, counters
  *   queue.c      create, connect, reset, free; modes
  *   tx.h tx.c    stage and flush; operations that wait for room
@@ -26,9 +27,11 @@
  * socket that the peer's address names, and takes effect at once: what is sent before the peer has
  * connected, too, waits in its ring.
  *
- * A message is copied twice, by the sender into the ring and by the receiver out of it, whatever its
- * length; neither sees the other's pools, nor its exports. A send is done when it is in the peer's
- * ring, which is the peer's memory: it is there whatever becomes of the sender. Writes, reads and
+ * A message is copied twice, by the sender into the ring and by the receiver out of it; neither sees the
+ * other's pools, nor its exports. A send is then done when it is in the peer's ring, which is the peer's
+ * memory: it is there whatever becomes of the sender. A large one from a zone that is shared (memfd = ON,
+ * verbena/zone.h) is copied once, by the receiver, which can read that zone: its buf stays here until the
+ * receiver has said so by `taken`; a sender that closes before takes it back, unless it dies. Writes, reads and
  * atomics are carried out by the owner of the memory, when it polls the queue that they come by; a
  * write is done when the peer has said so by `taken`, a read when its answer is here.
  *
@@ -36,7 +39,7 @@
  * dropped (ud.h).
  *
  * A peer is hostile. Its process is of the same user, or it is refused. It may write what it likes
- * into both segments, and nothing else: they are sealed against shrinking, so that no access is beyond
+ * into both segments, and nothing else but read what is shared: segments are sealed against shrinking, so that no access is beyond
  * their end, and are of plain pages, since a huge one that a peer punches out need not come back.
  * What a ring says is checked against ring.h; what cannot be fails the queue, with a count.
  *
@@ -65,7 +68,8 @@ struct shm_segment {
 	uint32_t refs;
 	int fd; /* of one made here; -1 */
 	char pages[64], why[160];
-	bool attached; /* somebody writes into it, or has */
+	bool attached;           /* somebody writes into it, or has */
+	struct shm_views *views; /* zones of who writes into it; NULL: nobody does */
 };
 
 static inline struct shm_head *segment_head(const struct shm_segment *segment)
@@ -99,12 +103,16 @@ enum shm_count {
 	SHM_UNREAD,
 	SHM_UNTAKEN,
 	SHM_OTHER_KEYS,
+	SHM_VIEWED,
+	SHM_UNVIEWED,
 	SHM_N_COUNTS
 };
 
 struct shm_source; /* a watched descriptor: meet.h */
 struct shm_peer;   /* another process: ask.c's */
 struct shm_life;   /* life.h */
+struct shm_loans;  /* lend.h */
+struct shm_views;
 struct shm_exports;
 struct ud_target; /* ud.h */
 struct shm_ud;
@@ -121,6 +129,7 @@ struct shm_port {
 	struct shm_peer *peers;     /* that this port has connected to */
 	struct shm_source *sweep;   /* ud.c's timer; NULL: none yet */
 	struct ud_target **targets; /* of its peers, by index; NULL: none yet */
+	struct shm_loans *loans;    /* to queues of this process; NULL: it has had none */
 	struct shm_port *next;
 	struct counter_set counters;
 	uint64_t counts[SHM_N_COUNTS]; /* of several threads: atomic */
@@ -151,7 +160,8 @@ struct shm_terms {
 	uint32_t ring;        /* of datagrams: what the receiver calls it */
 };
 
-/* Fetches the segment of a peer's queue. *process is NULL where that is in this process. */
+/* Fetches the segment of a peer's queue, and lends its process what the port has. *process is NULL where
+ * that is in this process. */
 struct shm_queue;
 int vbn__shm_attach(struct shm_queue *sq, const struct address *peer, struct shm_segment **segment,
 	struct shm_terms *terms, struct shm_peer **process);
@@ -188,6 +198,7 @@ struct shm_wqe {
 	uint8_t kind;  /* enum shm_kind of its records: SEND, WRITE, or a fetch */
 	uint8_t op;    /* enum vbn_op of its event */
 	bool has_imm, returns, put, answered;
+	bool lent; /* its bytes are the peer's to read until it has taken its last record */
 };
 
 /* A slot of an operation that has no shm_wqe: a plain send, over when it is published. */
@@ -214,14 +225,15 @@ struct shm_talk {
 struct shm_tx {
 	/* line 0, 1: each stage */
 	struct ring_writer ring;
-	uint32_t head;    /* next to stage */
-	uint32_t put;     /* all before are in the ring */
-	uint32_t tail;    /* all before have been released */
-	uint32_t mask;    /* of the depth */
-	uint32_t n_wqes;  /* between tail and head, those with a shm_wqe */
-	uint32_t longest; /* bytes that go in one record and that the peer receives */
-	uint32_t plain;   /* the word of a buf of the pool without flags */
-	uint8_t *slots;   /* SLOT_PLAIN or SLOT_WQE */
+	uint32_t head;   /* next to stage */
+	uint32_t put;    /* all before are in the ring */
+	uint32_t tail;   /* all before have been released */
+	uint32_t mask;   /* of the depth */
+	uint32_t n_wqes; /* between tail and head, those with a shm_wqe */
+	uint32_t
+		longest; /* bytes that are copied into one record as they come, and that the peer receives */
+	uint32_t plain; /* the word of a buf of the pool without flags */
+	uint8_t *slots; /* SLOT_PLAIN or SLOT_WQE */
 	struct vbn_pool *pool;
 	/* flush */
 	struct shm_head *peer;
@@ -232,6 +244,11 @@ struct shm_tx {
 	uint32_t n_fetches, max_fetches; /* reads and atomics under way */
 	uint32_t fetch;                  /* the first that may be one of them */
 	uint64_t waiting;                /* bytes between put and head, fetches' aside */
+	struct shm_loans *loans;         /* to the peer; NULL: nothing goes by reference */
+	uint32_t ref_min;                /* bytes from which on it does */
+	uint32_t whole;        /* bytes that go in one record and that the peer receives */
+	uint64_t lent;         /* bytes that it may read */
+	uint64_t by_reference; /* operations that went so */
 };
 
 /* An answer that the peer waits for. */
@@ -254,6 +271,7 @@ struct shm_rx {
 	struct vbn_buf *part;
 	uint32_t part_total, part_done;
 	uint32_t write_len; /* bytes of a write so far */
+	uint32_t fetched;   /* bytes that came by reference, in one call */
 	/* answers that there is no room for yet: a ring of max_peer_reads */
 	struct shm_pending *pending;
 	uint32_t pending_head, pending_tail, pending_mask;
@@ -284,6 +302,7 @@ struct shm_queue {
 	struct shm_segment *in, *out;
 	struct shm_peer *process; /* whose queue the peer is; NULL: one of this process */
 	struct shm_life *life;    /* rx.life's; NULL: it is nobody's */
+	struct shm_loans *loans;  /* tx.loans, wanted or not */
 	struct address peer;
 	char peer_text[64];
 	int pid; /* the peer's */
@@ -367,6 +386,8 @@ void vbn__shm_fail(struct shm_queue *sq, enum vbn_status status, const char *fmt
 void vbn__shm_fault(struct shm_queue *sq, const char *what);
 /* The peer takes nothing more, and operations of this end wait for it. */
 void vbn__shm_peer_closed(struct shm_queue *sq);
+/* The peer has closed while bytes were fetched from it. */
+void vbn__shm_unlent(struct shm_queue *sq);
 /* Operation `index` of this end is the cause. */
 void vbn__shm_fail_op(
 	struct shm_queue *sq, enum vbn_status status, uint32_t index, const char *cause);

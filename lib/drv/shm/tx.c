@@ -2,6 +2,7 @@
  * not over with the copy, waits in a table */
 
 #include "drv/shm/box.h"
+#include "drv/shm/lend.h"
 
 /* What the operations of one call have in common; arrays are NULL where there is none. */
 struct operation {
@@ -17,6 +18,7 @@ enum {
 	/* Bytes that wait for room before no more plain sends are taken: who sends more than its peer takes would
 	 * else go through bufs by the thousand, none of which is still in the cache when it is copied. */
 	WAITING_MAX = 64 << 10,
+	LENT_MAX = 256 << 10, /* bytes that are lent, likewise */
 };
 
 static force_inline bool is_fetch(enum shm_kind kind)
@@ -159,25 +161,67 @@ static fast_path bool put_piece(struct shm_queue *sq, struct shm_wqe *wqe, enum 
 	return true;
 }
 
-static fast_path bool put_send(struct shm_queue *sq, struct shm_wqe *wqe)
+/* The same by reference. */
+static fast_path bool put_ref(struct shm_queue *sq, struct shm_wqe *wqe, enum shm_kind kind,
+	const void *extra, uint32_t extra_size, uint32_t len)
+{
+	struct shm_ref refs[SHM_REFS];
+	const uint32_t n = vbn__shm_name(sq->tx.loans, wqe->buf, wqe->done, len, refs);
+	const uint32_t data = n * (uint32_t)sizeof(refs[0]), size = record_size(extra_size, data);
+	uint8_t *at = vbn__shm_room(sq, size);
+
+	if (!at)
+		return false;
+	memcpy(at + SHM_WORD, extra, extra_size);
+	memcpy(at + SHM_WORD + extra_size, refs, data);
+	ring_put(&sq->tx.ring, size, record_header(kind, data));
+	wqe->done += len;
+	return true;
+}
+
+/* Whether it goes by reference, which is so for all of it or nothing. */
+static fast_path bool is_lent(struct shm_queue *sq, struct shm_wqe *wqe)
+{
+	struct shm_tx *tx = &sq->tx;
+
+	if (!wqe->done && wqe->len >= tx->ref_min && !wqe->lent &&
+		vbn__shm_is_lent(tx->loans, wqe->buf)) {
+		wqe->lent = true;
+		tx->lent += wqe->len;
+		tx->by_reference++;
+	}
+	return wqe->lent;
+}
+
+static fast_path bool put_whole(struct shm_queue *sq, struct shm_wqe *wqe)
 {
 	const struct shm_imm imm = {.imm = wqe->imm};
 
-	if (wqe->len <= sq->tx.longest)
-		return put_piece(sq, wqe, wqe->has_imm ? SHM_SEND_IMM : SHM_SEND, &imm,
-			wqe->has_imm ? sizeof(imm) : 0, wqe->len);
+	return put_piece(sq, wqe, wqe->has_imm ? SHM_SEND_IMM : SHM_SEND, &imm,
+		wqe->has_imm ? sizeof(imm) : 0, wqe->len);
+}
+
+static fast_path bool put_send(struct shm_queue *sq, struct shm_wqe *wqe)
+{
+	bool lent;
+
 	if (wqe->len > sq->tx.max_message) {
 		too_long(sq, sq->tx.put, wqe->len);
 		return false;
 	}
+	lent = is_lent(sq, wqe);
+	if (!lent && wqe->len <= sq->tx.whole)
+		return put_whole(sq, wqe);
 	while (wqe->done < wqe->len) {
 		const struct shm_part part = {.total = wqe->len,
 			.offset = wqe->done,
 			.imm = wqe->imm,
 			.has_imm = wqe->has_imm};
-		const uint32_t len = min(wqe->len - wqe->done, sq->tx.ring.piece);
+		const uint32_t len = min(
+			wqe->len - wqe->done, lent ? (uint32_t)SHM_REF_PIECE : sq->tx.ring.piece);
 
-		if (!put_piece(sq, wqe, SHM_PART, &part, sizeof(part), len))
+		if (!(lent ? put_ref(sq, wqe, SHM_PART_REF, &part, sizeof(part), len)
+			   : put_piece(sq, wqe, SHM_PART, &part, sizeof(part), len)))
 			return false;
 	}
 	return true;
@@ -185,8 +229,11 @@ static fast_path bool put_send(struct shm_queue *sq, struct shm_wqe *wqe)
 
 static fast_path bool put_write(struct shm_queue *sq, struct shm_wqe *wqe, uint32_t index)
 {
+	const bool lent = is_lent(sq, wqe);
+
 	do {
-		const uint32_t len = min(wqe->len - wqe->done, sq->tx.ring.piece);
+		const uint32_t len = min(
+			wqe->len - wqe->done, lent ? (uint32_t)SHM_REF_PIECE : sq->tx.ring.piece);
 		const bool last = wqe->done + len == wqe->len;
 		const struct shm_write write = {.addr = wqe->addr + wqe->done,
 			.rkey = wqe->rkey,
@@ -194,7 +241,8 @@ static fast_path bool put_write(struct shm_queue *sq, struct shm_wqe *wqe, uint3
 			.imm = wqe->imm,
 			.flags = last ? SHM_LAST | (wqe->has_imm ? SHM_HAS_IMM : 0) : 0};
 
-		if (!put_piece(sq, wqe, SHM_WRITE, &write, sizeof(write), len))
+		if (!(lent ? put_ref(sq, wqe, SHM_WRITE_REF, &write, sizeof(write), len)
+			   : put_piece(sq, wqe, SHM_WRITE, &write, sizeof(write), len)))
 			return false;
 	} while (wqe->done < wqe->len);
 	return true;
@@ -249,7 +297,8 @@ static fast_path void put_waiting(struct shm_queue *sq)
 		if (is_fetch((enum shm_kind)wqe->kind))
 			continue;
 		tx->waiting -= wqe->len;
-		let_go(wqe);
+		if (!wqe->lent)
+			let_go(wqe);
 	}
 }
 
@@ -277,14 +326,20 @@ fast_path int vbn__shm_check_chain(const struct shm_queue *sq, const struct vbn_
 	}
 }
 
+/* Releases what has been carried out, as far as it needs no event. */
+static fast_path void take_back(struct shm_queue *sq)
+{
+	vbn__shm_progress(sq);
+	if (!sq->queue.failed)
+		vbn__shm_release(sq, sq->tx.done, VBN_OK, NULL, 0);
+}
+
 /* A slot for one more. False: there is none, or the queue has failed meanwhile. */
 static fast_path bool reserve(struct shm_queue *sq)
 {
 	if (likely(slots_free(&sq->tx)))
 		return true;
-	vbn__shm_progress(sq);
-	if (!sq->queue.failed)
-		vbn__shm_release(sq, sq->tx.done, VBN_OK, NULL, 0);
+	take_back(sq);
 	return slots_free(&sq->tx) && !sq->queue.failed;
 }
 
@@ -321,15 +376,21 @@ static fast_path void end_stage(struct shm_queue *sq, uint64_t bytes)
 	count_add(&sq->queue.stats.tx_bytes, bytes);
 }
 
+static force_inline bool too_much(const struct shm_tx *tx)
+{
+	return tx->waiting > WAITING_MAX || tx->lent > LENT_MAX;
+}
+
 /* Whether one more may wait: of what its sender wants back as many as there are slots. */
 static fast_path bool may_wait(
 	struct shm_queue *sq, const struct vbn_buf *buf, const struct operation *operation)
 {
-	if (sq->tx.waiting <= WAITING_MAX || operation->kind != SHM_SEND ||
+	if (!too_much(&sq->tx) || operation->kind != SHM_SEND ||
 		buf->flags & (VBN_BUF_KEEP | VBN_BUF_COOKIE))
 		return true;
 	vbn__shm_tx_go_on(sq);
-	return sq->tx.waiting <= WAITING_MAX && !sq->queue.failed;
+	take_back(sq);
+	return !too_much(&sq->tx) && !sq->queue.failed;
 }
 
 /* 1, 0 where there is no slot for it or too much waits, or why it cannot be sent. */

@@ -1,6 +1,10 @@
-/* wire.h - what two control threads say to each other about a queue: one request, one reply, each a
- * packet of fixed size on a socket of this host; the reply brings descriptors: the segment's, and
- * behind it the one of the owner's life word (life.h), where its process has one
+/* wire.h - what two control threads say to each other, in packets of fixed sizes on a socket of this
+ * host
+ *
+ * About a queue: one request, one reply; the reply brings descriptors: the segment's, and behind it the
+ * one of the owner's life word (life.h), where its process has one. From then on the asker offers zones
+ * (lend.h): each offer brings a zone's descriptor, and is answered when it is mapped or refused; one that
+ * takes an offer back brings and expects nothing.
  *
  * Both are of one machine, so in host order.
  */
@@ -10,12 +14,13 @@
 #include "drv/shm/shm.h"
 
 /* 1 had no life word, and the lines of the box one behind the other; 2 no word of who sleeps; 3 no
- * whole line in the box; 4 no datagrams. */
-enum { SHM_VERSION = 5, SHM_VERSION_MIN = 5 };
+ * whole line in the box; 4 no datagrams; 5 no references. */
+enum { SHM_VERSION = 6, SHM_VERSION_MIN = 6 };
 
 enum { SHM_REPLY_FDS = 2 };
 
-#define SHM_MAGIC 0x534e4256u /* "VBNS" */
+#define SHM_MAGIC       0x534e4256u /* "VBNS" */
+#define SHM_OFFER_MAGIC 0x4c4e4256u /* "VBNL" */
 
 enum shm_order {
 	SHM_MEET,
@@ -59,5 +64,23 @@ struct shm_reply {
 	uint32_t ring, zero;
 };
 static_assert(sizeof(struct shm_reply) == 32, "no byte is left to chance");
+
+/* "You may read this zone, which records call by that slot." */
+struct shm_offer {
+	uint32_t magic;
+	uint16_t slot;
+	uint16_t is_over; /* 1: what was offered by the slot is taken back */
+	uint32_t number;  /* for the answer */
+	uint32_t zero;
+	uint64_t size;
+};
+static_assert(sizeof(struct shm_offer) == 24, "no byte is left to chance");
+
+struct shm_offer_answer {
+	uint32_t magic;
+	uint32_t number;
+	uint32_t is_mapped, zero;
+};
+static_assert(sizeof(struct shm_offer_answer) == 16, "no byte is left to chance");
 
 #endif
