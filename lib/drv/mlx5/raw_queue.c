@@ -307,7 +307,7 @@ static int wq_create(struct raw_queue *raw, const struct vbn_queue_conf *conf)
 			      : rq_take_over(raw, &dv, conf);
 }
 
-/* A receive that is too short for its frame ends the queue, so none may be. */
+/* A receive that is too short for its frame ends the queue, or, of a striding ring, loses it: none may be. */
 static int check_conf(
 	const struct vbn_port *port, const struct vbn_queue_conf *conf, const struct raw_caps *caps)
 {
@@ -336,8 +336,9 @@ static int check_conf(
 				port->info.name, lacking[i].name);
 	if (conf->rx_group && conf->rx_pool->data_size < longest)
 		return fail(EINVAL,
-			"queue cannot be created: bufs of pool \"%s\" take %u bytes and a frame of port %s has up to %u: a longer frame would end the queue; take a larger data_size, or open the port with a smaller frame_mtu",
-			conf->rx_pool->name, conf->rx_pool->data_size, port->info.name, longest);
+			"queue cannot be created: bufs of pool \"%s\" take %u bytes and a frame of port %s has up to %u: a longer frame would %s; take a larger data_size, or open the port with a smaller frame_mtu",
+			conf->rx_pool->name, conf->rx_pool->data_size, port->info.name, longest,
+			conf->striding == VBN_ON ? "be lost" : "end the queue");
 	if (conf->timestamps == VBN_ON && conf->cqe_compression == VBN_ON)
 		return fail(EINVAL,
 			"queue cannot be created: compressed completions carry no time: ask for timestamps or for cqe_compression");

@@ -117,8 +117,9 @@ int vbn__raw_strides_take_over(
 void vbn__raw_strides_modes(const struct raw_queue *raw, struct mode_report *report)
 {
 	const struct strides *strides = &raw->strides;
+	const uint32_t asked = raw->queue.asked.rx_depth;
 
-	vbn__mode_add(report, "rx_ring", vbn__mode_number(raw->queue.asked.rx_depth, ""),
+	vbn__mode_add(report, "rx_ring", asked ? vbn__mode_number(asked, "") : "auto",
 		vbn__mode_number((uint64_t)strides->runs * strides->n, "strides"),
 		"%u WQEs of %u strides of %u bytes; packets are copied into bufs of pool \"%s\"",
 		strides->runs, strides->n, 1u << LOG2_STRIDE, raw->rq.pool->name);
