@@ -172,6 +172,11 @@ static void echo(struct rx *rx, struct vbn_buf *buf, uint8_t reply)
 	from = *source;
 	icmp->type = reply;
 	icmp->sum = (be_force __be16)csum_replace2((be_force uint16_t)icmp->sum, old, load2(icmp));
+	/* Asked as one of a group, it answers from an address of its own, which ICMPv6's sum has in it. */
+	if (!ip_is4(&to))
+		icmp->sum = (be_force __be16)csum_replace2((be_force uint16_t)icmp->sum,
+			csum_fold(sum_add(0, &rx->to, sizeof(rx->to))),
+			csum_fold(sum_add(0, &from, sizeof(from))));
 	seat_count(rx->seat, answered);
 	seat_count(rx->seat, echo_answered);
 	vbn__ip_send(rx->seat,

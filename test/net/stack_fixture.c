@@ -64,6 +64,11 @@ uint16_t frame_sum(
 	return sum_with(a, b, size, protocol, bytes, n);
 }
 
+uint16_t frame_sum_plain(const uint8_t *bytes, size_t n)
+{
+	return (uint16_t)sum_bytes(0, bytes, n);
+}
+
 /* ---- what is sent is looked at ---- */
 
 static void check_transport(const uint8_t *from, const uint8_t *to, size_t size, uint8_t protocol,
@@ -92,9 +97,11 @@ static void check_transport(const uint8_t *from, const uint8_t *to, size_t size,
 static bool is_ours(const uint8_t *from, size_t size, uint8_t ttl)
 {
 	static const char *const addresses[] = {OUR4, OUR6, "10.1.0.2", "fd01::2"};
+	static const uint8_t none[16];
 	uint8_t ip[16];
 
-	if (size == 16 && (from[0] == 0xfe || !from[0]))
+	if (size == 16 &&
+		((from[0] == 0xfe && (from[1] & 0xc0) == 0x80) || !memcmp(from, none, 16)))
 		return true;
 	for (size_t i = 0; i < ARRAY_SIZE(addresses); i++)
 		if (address(addresses[i], ip) == size && !memcmp(ip, from, size))

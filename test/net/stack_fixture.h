@@ -87,6 +87,9 @@ void frame_nd(struct frame *frame, uint8_t type, const char *from, const char *t
 uint16_t frame_sum(
 	const char *from, const char *to, uint8_t protocol, const uint8_t *bytes, size_t n);
 
+/* Of the bytes alone. */
+uint16_t frame_sum_plain(const uint8_t *bytes, size_t n);
+
 uint16_t get16(const uint8_t *at);
 uint32_t get32(const uint8_t *at);
 void put16(uint8_t *at, uint16_t value);
