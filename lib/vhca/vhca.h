@@ -27,6 +27,7 @@
  *     wire.h       what a wire must do; wire_loopback.c, the in-process one
  *     flow.h       the wires of RoCEv2 packets: wire_packet.c, the transports of flow*.c, packet.c and
  *                  crc.c, patience.c with late receivers, disturb.c's faults
+ *     raw.h        raw Ethernet: frames and the queues that receive them
  *     steer.h      which frames go to which receive queues; devx.h, what programs command by themselves
  *     route.h      the headers in front of a packet, and its ICRC; neighbor.h, whose MAC it goes to
  *     carrier.h    what carries packets: wire_udp.c, UDP sockets; wire_frame.c, TAP and packet socket

@@ -154,6 +154,7 @@ def bounce(name, expected, n=1000, size="60-1514"):
         same(came, map(expected, sent), name)
         equal(sent=len(sent), count=n, returned=result["returned"], received=result["received"],
               testpmd_received=number_of(pmd, "RX-packets"), testpmd_sent=number_of(pmd, "TX-packets"))
+        equal(bytes=sum(map(len, sent)), received=number_of(pmd, "RX-bytes"), sent=number_of(pmd, "TX-bytes"))
         return f"{n} frames"
     return case
 

@@ -128,20 +128,24 @@ static void the_port_answers_arp(void **state)
 	raw_expect_quiet(&raw); /* it was no frame of a rule's */
 }
 
-/* A frame that is longer than any that the port takes. */
-static uint64_t counted(const char *name)
+/* What the device has counted; 0 also where that is left out. */
+static uint64_t counted_in(const char *section, const char *name)
 {
 	static char answer[1 << 16];
-	const char *raw_at, *at;
+	const char *section_at, *at;
 	char key[64];
 
 	ask("status\n", answer, sizeof(answer));
+	section_at = strstr(answer, section);
+	assert_non_null(section_at);
 	snprintf(key, sizeof(key), "\"%s\":", name);
-	raw_at = strstr(answer, "\"raw\":{");
-	assert_non_null(raw_at);
-	at = strstr(raw_at, key);
-	assert_non_null(at);
-	return strtoull(at + strlen(key), NULL, 10);
+	at = strstr(section_at, key);
+	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+static uint64_t counted(const char *name)
+{
+	return counted_in("\"raw\":{", name);
 }
 
 /* Received is delivered, or dropped by a name; also what no WQE waits for. */
@@ -166,6 +170,35 @@ static void every_frame_is_accounted_for(void **state)
 		counted("delivered") + counted("out_of_buffer") + counted("not_ready") +
 			counted("failed"));
 	assert_true(counted("out_of_buffer") >= 49);
+}
+
+static size_t frames_come(void)
+{
+	size_t n;
+
+	pthread_mutex_lock(&net.lock);
+	n = net.n;
+	pthread_mutex_unlock(&net.lock);
+	return n;
+}
+
+/* With a fault of the wire: what has not come is what the device says that it has lost. */
+static void frames_are_lost(void **state)
+{
+	uint64_t lost;
+
+	(void)state;
+	forget_frames(true);
+	for (uint32_t i = 0; i < 96; i++) {
+		raw_post_send(
+			&raw, i, 0, write_test_frame(raw_slot(&raw, 0), 0, 60 + i, (uint8_t)i), 0);
+		expect_wc(raw.side.send_cq, i, IBV_WC_SUCCESS);
+	}
+	lost = counted_in("\"wire_counters\":{", "tx_fault");
+	assert_in_range(lost, 1, 95);
+	for (double until = seconds() + 20; frames_come() < 96 - lost && seconds() < until;)
+		usleep(1000);
+	assert_int_equal(frames_come(), 96 - lost);
 }
 
 /* As with a kernel's: where frames leave the process, that is a right. */
@@ -198,6 +231,7 @@ static void without_the_right(void **state)
 
 int main(int argc, char **argv)
 {
+	const struct CMUnitTest faulty[] = {cmocka_unit_test(frames_are_lost)};
 	bool tap = argc > 1 && !strcmp(argv[1], "tap");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(frames_leave_as_they_are),
@@ -213,7 +247,9 @@ int main(int argc, char **argv)
 		return failed;
 	setenv("VHCA_WIRE", tap ? "tap:far" : "packet:near", 1);
 	setenv("VHCA_ADDRESS", "10.0.0.1/24", 1);
-	failed = cmocka_run_group_tests_name("raw_wire", tests, open_port, close_port);
+	failed = getenv("VHCA_FAULT")
+		? cmocka_run_group_tests_name("raw_wire", faulty, open_port, close_port)
+		: cmocka_run_group_tests_name("raw_wire", tests, open_port, close_port);
 	network_stop();
 	return failed;
 }
