@@ -156,6 +156,9 @@ struct packet_command {
 	void (*json)(const struct packet_run *run, json_t *root);
 	void (*print)(const struct packet_run *run);
 	int (*verdict)(const struct packet_run *run);
+	/* When it first sent, and when it was done with that, which then is the time of the result; 0: it did
+	 * not. NULL: it is the run's. */
+	void (*span)(const struct packet_run *run, uint64_t *first, uint64_t *last);
 	/* Of frames received, those with an end that is no drop; NULL: those that were sent. */
 	uint64_t (*delivered)(const struct packet_run *run);
 	bool forwards; /* what was received is sent, or dropped by name */
@@ -170,7 +173,8 @@ struct packet_run {
 	struct packet_options conf;
 	const void *own; /* the command's options, whole */
 	const char *mode;
-	const char *reads, *reads_by; /* a file that the command reads by itself, and its option; NULL */
+	const char *reads,
+		*reads_by; /* a file that the command reads by itself, and its option; NULL */
 	struct packet_device devices[MAX_DEVICES];
 	int n_devices;
 	int cores[MAX_CORES];

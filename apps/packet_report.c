@@ -88,6 +88,18 @@ static void port_drops(struct packet_run *run, const struct packet_device *devic
 	}
 }
 
+static void take_span(struct packet_run *run)
+{
+	uint64_t first = 0, last = 0;
+
+	if (run->command->span)
+		run->command->span(run, &first, &last);
+	if (last <= first || !first)
+		return;
+	run->start_ns = first;
+	run->stop_ns = last;
+}
+
 /* received = sent + drops: of what the queues have handed out it is checked, what was lost before and behind
  * them is told by who lost it. */
 void packet_result_take(struct packet_run *run)
@@ -114,6 +126,7 @@ void packet_result_take(struct packet_run *run)
 					lane->named.of[d].count);
 		}
 	}
+	take_span(run);
 	run->balanced = handed_out == kept + (delivered ? delivered(run) : run->sent);
 	for (int i = 0; i < run->n_devices; i++)
 		port_drops(run, &run->devices[i], &before, &after);

@@ -73,13 +73,15 @@ static const struct command command = {
 		"                           a capture, in its own time\n"
 		"\n"
 		"JSON: tool version mode devices seconds received sent drops msg_rate gbit_rate cycles_per_packet queues workers\n"
-		"accounted returned lost neighbours percentiles capture effective stopped errors. `mode` is the protocol, or replay;\n"
+		"accounted returned lost neighbours percentiles rate replay capture effective stopped errors. `mode` is the protocol,\n"
+		"or replay; seconds are from the first frame sent to the last; rate has `wanted`, `sent`, `unit`, `missed` of --rate;\n"
 		"msg_rate and gbit_rate (bits of frames, without FCS) are of what was sent. What was received is `returned`,\n"
-		"`received` of `neighbours` (ARP and neighbour discovery), or a drop; percentiles are of the round trip, in ns.\n"
+		"`received` of `neighbours` (ARP and neighbour discovery), or a drop; percentiles are of the round trip, in ns. Of a\n"
+		"replay `returned` is what is equal to a frame that was sent, but for its MACs; `not_sent` what of the file was not.\n"
 		"\n"
-		"exit status: 0 done; 1 a queue failed, nothing was sent, or with --verify something did not come back; 2 usage;\n"
-		"3 cannot run here; 4 nobody has the address that --resolve asks for; 130 stopped by SIGINT or SIGTERM, with the\n"
-		"results so far.\n",
+		"exit status: 0 done; 1 a queue failed, nothing was sent, the file is damaged, or with --verify something did not\n"
+		"come back; 2 usage; 3 cannot run here; 4 nobody has the address that --resolve asks for; 130 stopped by SIGINT or\n"
+		"SIGTERM, with the results so far.\n",
 	.options = options,
 	.n_options = ARRAY_SIZE(options),
 };
@@ -152,6 +154,17 @@ static int setup(struct packet_worker *worker)
 	return pattern.source && !worker->index ? open_source(worker, own) : 0;
 }
 
+/* Frames of the file that its reader has left out; one that there is no buf for waits. */
+static void note_source(struct pktgen_worker *own)
+{
+	struct vbn_drop drops[MAX_NAMED_DROPS];
+	int n = own->source ? vbn_queue_drops(own->source, drops, MAX_NAMED_DROPS) : 0;
+
+	for (int i = 0; i < n && i < MAX_NAMED_DROPS; i++)
+		if (drops[i].count && strcmp(drops[i].name, "rx_no_buf"))
+			drops_add(&own->not_sent, drops[i].name, drops[i].count);
+}
+
 /* What it counted stays until the result has been printed. */
 static void teardown(struct packet_worker *worker)
 {
@@ -161,6 +174,7 @@ static void teardown(struct packet_worker *worker)
 		return;
 	vbn_buf_free(own->held + own->first_held, own->n_held);
 	own->n_held = 0;
+	note_source(own);
 	vbn_queue_destroy(own->source);
 	own->source = NULL;
 }
@@ -255,6 +269,36 @@ static bool looks_for_returns(const struct packet_run *run)
 	return conf->verify || sum_returned(run);
 }
 
+/* The one worker's that replays. */
+static const struct pktgen_worker *replayer(const struct packet_run *run)
+{
+	const struct pktgen_options *conf = run->own;
+
+	return conf->replay ? run->workers[0].own : NULL;
+}
+
+static json_t *replay_json(const struct packet_run *run)
+{
+	const struct pktgen_worker *own = replayer(run);
+
+	return own ? json_pack("{s:s, s:I, s:o}", "file", own->conf->replay, "frames",
+			     (json_int_t)own->n_read, "not_sent", drops_json(&own->not_sent))
+		   : json_null();
+}
+
+static void print_replay(const struct packet_run *run)
+{
+	const struct pktgen_worker *own = replayer(run);
+
+	if (!own || !own->not_sent.n)
+		return;
+	printf("of %s not sent:", own->conf->replay);
+	for (int i = 0; i < own->not_sent.n; i++)
+		printf("%s %s %llu", i ? "," : "", own->not_sent.of[i].name,
+			(unsigned long long)own->not_sent.of[i].count);
+	putchar('\n');
+}
+
 static void add_json(const struct packet_run *run, json_t *root)
 {
 	const struct histogram *sum = times(run);
@@ -271,12 +315,16 @@ static void add_json(const struct packet_run *run, json_t *root)
 			(json_int_t)OWN_SUM(run, struct pktgen_worker, neighbour_came), "sent",
 			(json_int_t)OWN_SUM(run, struct pktgen_worker, neighbour_sent)));
 	json_object_set_new(root, "percentiles", percentiles);
+	json_object_set_new(root, "rate", rate_json(run));
+	json_object_set_new(root, "replay", replay_json(run));
 }
 
 static void print(const struct packet_run *run)
 {
 	const struct histogram *sum = times(run);
 
+	rate_print(run);
+	print_replay(run);
 	if (looks_for_returns(run))
 		printf("returned %llu, lost %llu\n", (unsigned long long)sum_returned(run),
 			(unsigned long long)lost(run));
@@ -296,6 +344,10 @@ static int verdict(const struct packet_run *run)
 		say("%s is not known to anybody on the network: it did not answer within 2 s; see that it is up and on the same network as --src-ip, or give --dst-mac",
 			conf->dst_ip);
 		return STATUS_NO_PEER;
+	}
+	if (replayer(run) && *replayer(run)->trouble) {
+		say("%s", replayer(run)->trouble);
+		return STATUS_LOST;
 	}
 	if (!run->sent) {
 		say("no frame was sent: the device took none while the run lasted; see that its link is up");
@@ -404,6 +456,10 @@ static int open_replay(const struct pktgen_options *conf)
 	uint32_t id;
 	int err;
 
+	pattern.known = known_make();
+	if (!pattern.known)
+		return cannot(
+			"%.1024s cannot be replayed: there is no memory; free some", conf->replay);
 	snprintf(name, sizeof(name), "pcap:%.1024s", conf->replay);
 	err = vbn_port_open(name, NULL, &pattern.source);
 	if (!err)
@@ -438,6 +494,7 @@ static void unprepare(struct packet_run *run)
 	(void)run;
 	vbn_rx_group_destroy(pattern.source_group);
 	vbn_port_close(pattern.source);
+	known_free(pattern.known);
 }
 
 int cmd_pktgen(int argc, char **argv)
@@ -452,6 +509,7 @@ int cmd_pktgen(int argc, char **argv)
 		.loop = loop,
 		.is_done = is_done,
 		.has_come = has_come,
+		.span = pktgen_span,
 		.delivered = sum_delivered,
 		.json = add_json,
 		.print = print,

@@ -4,6 +4,8 @@
  *     pktgen_range.c       ranges of addresses and ports, mixes of sizes
  *     pktgen_frame.c       protocols and flows: the headers of each
  *     pktgen_loop.c        the loops: frames made and sent, or replayed; stamps of those that come back
+ *     pktgen_known.c       frames that a replay has sent, told from others
+ *     pktgen_rate.c        what the pace came to
  *     pktgen_neighbour.c   ARP and neighbour discovery: who asks for its addresses is answered, and it may ask
  *
  * A frame has a stamp behind its headers: when it was made, by whom. What comes back with the stamp of this run
@@ -103,13 +105,15 @@ struct pattern {
 	struct neighbour neighbours[MAX_DEVICES];
 	struct vbn_port *source; /* of a replay */
 	struct vbn_rx_group *source_group;
+	struct known *known; /* what it sends */
 };
 
 /* A lane's part. */
 struct generator {
 	struct lane *lane;
-	uint64_t sent;  /* staged */
-	uint64_t limit; /* of it */
+	uint64_t sent;              /* staged */
+	uint64_t limit;             /* of it */
+	uint64_t first_ns, last_ns; /* when the first went, and the last; 0: none has */
 	/* the pace, in frames or in bits on the wire */
 	uint64_t pace_from_ns, paced; /* pace_from_ns: 0 before the first of them */
 	double per_ns;                /* 0: as fast as it goes */
@@ -142,6 +146,9 @@ struct pktgen_worker {
 	int n_held, first_held;
 	uint64_t first_time, first_ns; /* of the file's first frame, and when it went */
 	bool ended;                    /* read by the monitor */
+	uint64_t n_read;               /* of the file */
+	char trouble[256];             /* why it ended before the file; "" */
+	struct drops not_sent;         /* of the file's frames */
 };
 
 /* ---- pktgen_range.c: 0 or an exit status ---- */
@@ -172,6 +179,23 @@ bool neighbour_take(struct packet_worker *worker, struct lane *lane, const struc
 bool neighbours_found(struct packet_worker *worker);
 /* By the monitor or the main thread. */
 bool neighbours_known(const struct packet_run *run, const struct pattern *pattern);
+
+/* ---- pktgen_known.c ---- */
+
+struct known *known_make(void); /* NULL: no memory */
+void known_free(struct known *known);
+/* By the one worker that sends, before it does. 0 or -ENOMEM. */
+int known_add(struct known *known, const struct vbn_buf *buf);
+/* By any: whether this one is to come back still, which it then is not any more. */
+bool known_take(struct known *known, const struct vbn_buf *buf);
+
+/* ---- pktgen_rate.c: once all is over ---- */
+
+/* When the first frame was sent, and when the last one's time was over; 0: none was. */
+void pktgen_span(const struct packet_run *run, uint64_t *first, uint64_t *last);
+/* Against --rate; null and nothing where that was not given. */
+json_t *rate_json(const struct packet_run *run);
+void rate_print(const struct packet_run *run);
 
 /* ---- pktgen_loop.c ---- */
 

@@ -36,6 +36,20 @@ static void look_at(struct packet_worker *worker, struct lane *lane, struct vbn_
 	vbn_count(&lane->drops[DROP_STRANGER], strangers);
 }
 
+/* A replay's frames have no stamps. */
+static void look_for_known(
+	struct packet_worker *worker, struct lane *lane, struct vbn_buf **bufs, int n)
+{
+	struct pktgen_worker *own = worker->own;
+	uint64_t returned = 0;
+
+	for (int i = 0; i < n; i++)
+		returned += known_take(own->pattern->known, bufs[i]);
+	vbn_count(&own->returned, returned);
+	own->came_ns = returned ? now_ns() : own->came_ns;
+	vbn_count(&lane->drops[DROP_STRANGER], (uint64_t)n - returned);
+}
+
 /* Completions of what was sent are taken in, too. */
 static int receive(struct packet_worker *worker, struct lane *lane)
 {
@@ -50,8 +64,8 @@ static int receive(struct packet_worker *worker, struct lane *lane)
 	}
 	if (lane->tap)
 		capture_burst(lane->tap, lane->device, CAPTURE_RECEIVED, bufs, n);
-	if (own->conf->replay) /* its frames have no stamps */
-		vbn_count(&own->returned, (uint64_t)n);
+	if (own->conf->replay)
+		look_for_known(worker, lane, bufs, n);
 	else
 		look_at(worker, lane, bufs, n);
 	vbn_buf_free(bufs, n);
@@ -241,8 +255,15 @@ static uint64_t cost(const struct generator *gen, struct vbn_buf *const *bufs, i
 	return 8 * bytes;
 }
 
-/* Those that the queue has taken. What it has not is made anew. */
-static int send(struct packet_worker *worker, struct generator *gen, struct vbn_buf **bufs, int n)
+/* Not of the file's frames that the device cannot send. */
+static bool is_fatal(const struct pktgen_worker *own, int err)
+{
+	return !own->conf->replay || (err != -EMSGSIZE && err != -EINVAL);
+}
+
+/* Those that the queue has taken, or its answer to the first. What it has not is made anew. */
+static int send(struct packet_worker *worker, struct generator *gen, struct vbn_buf **bufs, int n,
+	uint64_t now)
 {
 	struct lane *lane = gen->lane;
 	uint64_t paced = gen->per_ns > 0 ? cost(gen, bufs, n) : 0;
@@ -252,9 +273,13 @@ static int send(struct packet_worker *worker, struct generator *gen, struct vbn_
 		capture_burst(lane->tap, lane->device, CAPTURE_SENT, bufs, n);
 	sent = vbn_send(lane->queue, bufs, n);
 	if (unlikely(sent < 0)) {
+		if (!is_fatal(worker->own, sent))
+			return sent;
 		lane_failed(worker, lane);
 		sent = 0;
 	}
+	gen->first_ns = gen->first_ns || !sent ? gen->first_ns : now;
+	gen->last_ns = sent ? now : gen->last_ns;
 	vbn_count(&gen->sent, (uint64_t)sent);
 	vbn_count(&((struct pktgen_worker *)worker->own)->sent, (uint64_t)sent);
 	gen->paced += sent == n ? paced : paced * (uint64_t)sent / (uint64_t)n;
@@ -271,7 +296,9 @@ static int generate(struct packet_worker *worker, struct generator *gen)
 		return 0;
 	for (int i = 0; i < n; i++)
 		make_frame(worker, gen, bufs[i], now);
-	sent = send(worker, gen, bufs, n);
+	sent = send(worker, gen, bufs, n, now);
+	if (unlikely(gen->sent == gen->limit))
+		gen->last_ns = now_ns(); /* a burst may be all there is */
 	vbn_buf_free(bufs + sent, n - sent);
 	return sent;
 }
@@ -322,6 +349,22 @@ static int replay_due(struct packet_worker *worker, struct generator *gen, uint6
 	return n;
 }
 
+/* Whatever of the file is still to come does not. */
+static void replay_stop(struct pktgen_worker *own, const char *why)
+{
+	snprintf(own->trouble, sizeof(own->trouble), "%s", why);
+	store_once(&own->ended, true);
+}
+
+static void note_read(struct pktgen_worker *own)
+{
+	own->n_read += (uint64_t)own->n_held;
+	for (int i = 0; i < own->n_held; i++)
+		if (known_add(own->pattern->known, own->held[i]))
+			replay_stop(own,
+				"there is no memory for knowing the frames again when they come back: free some, or replay a shorter file");
+}
+
 static void replay_read(struct packet_worker *worker, uint64_t now)
 {
 	struct pktgen_worker *own = worker->own;
@@ -334,10 +377,14 @@ static void replay_read(struct packet_worker *worker, uint64_t now)
 		own->first_ns = now;
 		own->first_time = vbn_buf_packet(own->held[0])->time;
 	}
-	if (n > 0)
+	if (n > 0) {
+		note_read(own);
 		return;
+	}
 	vbn_port_info(own->pattern->source, &info);
-	if (n < 0 || !info.up)
+	if (n < 0)
+		replay_stop(own, vbn_queue_error(own->source));
+	else if (!info.up)
 		store_once(&own->ended, true);
 }
 
@@ -354,7 +401,13 @@ static int replay(struct packet_worker *worker, struct generator *gen)
 		return 0;
 	for (int i = 0; i < n; i++)
 		vbn_buf_packet(own->held[own->first_held + i])->flags = 0;
-	sent = send(worker, gen, own->held + own->first_held, n);
+	sent = send(worker, gen, own->held + own->first_held, n, now);
+	gen->last_ns = sent > 0 ? now_ns() : gen->last_ns;
+	if (unlikely(sent < 0)) {
+		drops_add(&own->not_sent, drop_names[DROP_NOT_SENDABLE], 1);
+		vbn_buf_free(own->held + own->first_held, 1);
+		sent = 1;
+	}
 	own->first_held += sent;
 	own->n_held -= sent;
 	return sent;

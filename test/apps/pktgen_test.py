@@ -200,6 +200,48 @@ class Generate(CommandTest):
         self.assertGreaterEqual(times[0], 0.27)
         self.assertLess(times[1], times[0] + 0.27 * (SLOWER - 1))
 
+    def test_replay_comes_back(self):
+        """Given a replay, then what is equal to what it sent comes back, each once, whatever its MACs; anything else is a stranger."""
+        sent = [udp4(b"%08d" % i * (i % 7 + 1)) for i in range(40)]
+        wire = device("known")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "in.pcap")
+            write_pcap(path, sent + sent[:5] + [b"\x22" * 1700])
+            for left_out, status in ((), DONE), ((3,), LOST):
+                process = start("pktgen", "--device", "tap:known", "--pcap-replay", path, "--rate", "500", "--verify", "--json", "-")
+                for number, frame in enumerate(wire.receive(45)):
+                    wire.send(udp4(b"other%d" % number))
+                    if number not in left_out:
+                        wire.send(frame[6:12] + frame[:6] + frame[12:])
+                    if number == 20:
+                        wire.send(frame)
+                result = self.result(process, status)
+                self.assertEqual((result["sent"], result["returned"], result["lost"]), (45, 45 - len(left_out), len(left_out)))
+                self.assertEqual((result["drops"]["stranger"], result["replay"]["not_sent"]), (46, {"not_sendable": 1}))
+                self.assertEqual((result["rate"]["wanted"], result["rate"]["unit"]), (500, "frames"))
+            with open(path, "r+b") as file:
+                file.truncate(os.path.getsize(path) // 2)
+            answer = verbena("pktgen", "--device", "tap:known", "--pcap-replay", path, "--json", "-")
+            self.status(answer, LOST)
+            self.assertIn("damaged", answer.err)
+            self.assertEqual(strict_json(answer.out)["sent"], strict_json(answer.out)["replay"]["frames"])
+        wire.close()
+
+    def test_span(self):
+        """Given few frames, then its time is that of sending them, without what is waited for; a rate that is not reached is told."""
+        with tempfile.TemporaryDirectory() as folder:
+            args = ["pktgen", "--device", "pcap:>" + os.path.join(folder, "out.pcap"), "--size", "1500"]
+            took = []
+            while len(took) < 9 and (not took or took[-1] > 0.01):
+                took.append(strict_json(verbena(*args, "--count", "32", "--json", "-").out)["seconds"])
+            self.assertLess(took[-1], 0.01, took)
+            answer = verbena(*args, "--count", "20k", "--rate", "1G")
+            self.status(answer, DONE)
+            self.assertRegex(answer.out, r"\nrate: .*/s of the 1\.00 G/s that --rate asks for: missed, ")
+            rate = strict_json(verbena(*args, "--count", "20", "--rate", "500", "--json", "-").out)["rate"]
+            self.assertEqual(rate["missed"], rate["sent"] < 0.97 * rate["wanted"], rate)
+            self.assertLess(rate["sent"], 501)
+
     def test_usage(self):
         for args, words in (
                 (["--dst-ip", "10.0.0"], ["--dst-ip", "no address"]), (["--dst-ip", "10.0.0.9-10.0.0.1"], ["--dst-ip", "lower"]),
