@@ -103,8 +103,14 @@ struct view {
 	size_t sort; /* by this column at first */
 };
 
+/* top_views.c */
 extern const struct view views[];
 extern const size_t n_views;
+
+/* Of an object that a process gave; NAN: it has no such number. */
+double object_number(const json_t *object, const char *key);
+/* Of a worker: the share of cycles in turns of its loop that found work. */
+double worker_busy(const struct row *row);
 
 struct table {
 	const struct view *view;
