@@ -3,6 +3,14 @@
  * A datagram received says where it came from: vbn_buf_is_from() compares without a call, and
  * vbn_peer_from_buf() makes a peer to answer to. Credits are the application's: a datagram that
  * finds no receive posted is lost.
+ *
+ * On shm, memory of this host, each queue has a ring in the memory of each peer that it sends to, of a
+ * quarter of a MiB: vbn_port_info's datagram_room says how much may be on its way. A queue is sent to by
+ * 128 others at a time at the most, 64 of one process. What is lost is counted (vbn_queue_drops(), verbena/packet.h):
+ * `tx_no_room`, `tx_no_peer`, `rx_no_receive`, `rx_too_long`; what was sent is what was received and
+ * those. The two queues meet when the peer is made, so that the other one must be there, and have the key
+ * that the address has; by `tx_no_peer` is told that it has ended since. A queue that uses a peer made by
+ * way of another one meets it with its first datagram, and waits for the control thread then.
  */
 #ifndef VERBENA_PEER_H
 #define VERBENA_PEER_H
@@ -28,7 +36,9 @@ struct vbn_peer {
 /* The peer at an address of a UD queue, for all UD queues of this queue's port that have the same
  * service level, traffic class and hop limit; asked for again it is the same one, and wants as many
  * releases. System calls on the control thread: not for the data path. -EINVAL: no address of a UD
- * queue; -EHOSTUNREACH: the device does not find the way there. A worker's thread. */
+ * queue; -EHOSTUNREACH: the device does not find the way there. On shm: -ECONNREFUSED, -ENOENT: it is
+ * gone; -EACCES: its Q_Key is another, or its process another user's; -ENOSPC: too many send to it.
+ * A worker's thread. */
 int vbn_peer_create(
 	struct vbn_queue *queue, const struct vbn_address *address, struct vbn_peer **peer);
 

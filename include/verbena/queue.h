@@ -72,7 +72,8 @@ struct vbn_queue_conf {
 	 * data_size is the largest message that can be received. For UD a headroom of 64 spares
 	 * each message the copy of its network header: without, the header takes the first 40 bytes
 	 * of the data, so that a message may be 40 bytes shorter than data_size. A longer message
-	 * fails the queue: where whoever has a UD queue's key is not trusted, hold the path MTU. */
+	 * fails the queue (on shm it is dropped): where whoever has a UD queue's key is not trusted,
+	 * hold the path MTU. */
 	struct vbn_pool *rx_pool;
 
 	/* Where most sends come from: bufs of this pool cost least; default rx_pool. */

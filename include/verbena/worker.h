@@ -27,8 +27,8 @@ struct vbn_run_conf {
 
 	/* Sleep after 50 us of idle iterations, until a peer sends, a timer is due, or 1 ms is over: so
 	 * long may a post, an end of the run, or a poll function that looks elsewhere wait. ON: where
-	 * all the worker's queues are of port shm, none of them waits for its peer, and the worker has no
-	 * channels; else it polls on. AUTO: off. A mode of the worker says what holds. */
+	 * all the worker's queues are of port shm and none is for datagrams, none of them waits for its
+	 * peer, and the worker has no channels; else it polls on. AUTO: off. A mode of the worker says what holds. */
 	enum vbn_switch idle_sleep;
 
 	/* At a stop, how long in-flight work may take; default 500 ms. */

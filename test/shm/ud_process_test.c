@@ -298,6 +298,15 @@ static void test_killed_senders(void **state)
 
 /* ---- killed receivers ---- */
 
+static void take_whatever(void)
+{
+	struct vbn_event events[64];
+	int n = vbn_poll(two.worker, events, 64);
+
+	for (int i = 0; i < n; i++)
+		vbn_buf_free(&events[i].buf, 1);
+}
+
 static __attribute__((noreturn)) void other_receives(void)
 {
 	struct vbn_queue *queue;
@@ -307,13 +316,8 @@ static __attribute__((noreturn)) void other_receives(void)
 	queue = make();
 	word.address = address_of(queue);
 	two_say(&word);
-	for (;;) {
-		struct vbn_event events[64];
-		int n = vbn_poll(two.worker, events, 64);
-
-		for (int i = 0; i < n; i++)
-			vbn_buf_free(&events[i].buf, 1);
-	}
+	for (;;)
+		take_whatever();
 }
 
 static void test_killed_receivers(void **state)
@@ -446,7 +450,7 @@ static int other_lies(void)
 			lie_as_receiver(shm_queue(queues[0]), &seed);
 		}
 		vbn_peer_release(peer);
-		vbn_poll(two.worker, (struct vbn_event[1]){0}, 0);
+		take_whatever();
 	}
 	return 0;
 }
@@ -457,8 +461,7 @@ static void test_liar(void **state)
 	const uint64_t end = clock_ns() + (asked ? strtoull(asked, NULL, 10) : 1) * SECOND_NS;
 	const uint64_t *faults;
 	uint64_t heard = 0, number = 0, since = clock_ns();
-	struct vbn_address liar;
-	struct vbn_peer *there;
+	struct vbn_peer *there = NULL;
 	struct two_word word;
 
 	(void)state;
@@ -467,19 +470,17 @@ static void test_liar(void **state)
 	two_start("lies");
 	two_say(&(struct two_word){.address = address_of(pair.hub)});
 	assert_true(two_hear(&word));
-	liar = word.address;
-	there = peer_at(pair.from, &liar);
 	/* it is found out some times, on a busy machine, too */
-	while (clock_ns() < end || __atomic_load_n(faults, __ATOMIC_RELAXED) < 10) {
-		for (int i = 0; i < 4; i++)
+	while (clock_ns() < end || __atomic_load_n(faults, __ATOMIC_RELAXED) < 10 ||
+		pair.received < 200) {
+		if (!there && vbn_peer_create(pair.from, &word.address, &there))
+			there = NULL; /* it has no room, or says so */
+		for (int i = 0; there && i < 4; i++)
 			send_one(pair.from, there, 0, number++);
 		heard += (uint64_t)pair_work();
 		if (number % 400 == 0) { /* its ring was closed, by one lie or another */
 			vbn_peer_release(there);
-			while (vbn_peer_create(pair.from, &liar, &there)) {
-				pair_work();
-				two_patience(since);
-			}
+			there = NULL;
 		}
 		since = min(clock_ns(), end);
 		two_patience(since);
@@ -487,7 +488,6 @@ static void test_liar(void **state)
 	printf("%llu faults; %llu heard from the liar; %llu of the others\n",
 		(unsigned long long)__atomic_load_n(faults, __ATOMIC_RELAXED),
 		(unsigned long long)heard, (unsigned long long)pair.received);
-	assert_true(pair.received > 100);
 	two_kill();
 	two_wait();
 	vbn_peer_release(there);

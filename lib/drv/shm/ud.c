@@ -359,6 +359,7 @@ int vbn__shm_peer_join(struct peer_entry *entry, struct vbn_queue *queue)
 	struct shm_queue *sq = shm_queue(queue);
 	struct ud_target *target = entry->driver_data;
 
+	sweep_queue(sq); /* so that who comes and goes often is never out of rings for it */
 	if (load_acquire(&sq->ud->ways[target->index]))
 		return 0;
 	return make_way(sq, target, false);
