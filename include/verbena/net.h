@@ -101,8 +101,8 @@ struct vbn_net_conf {
 	uint32_t max_groups;     /* joined groups of all interfaces; default 256 */
 	uint32_t max_paths;      /* destinations whose path MTU is remembered; default 256 */
 
-	/* Packets that wait for a neighbour's MAC: for each neighbour (default 16), and of a worker
-	 * (default 256). The oldest of a neighbour makes room for a new one. */
+	/* Packets that wait for a neighbour's MAC: for each neighbour (default 64, which is a datagram of
+	 * 64 KiB in fragments), and of a worker (default 256). The oldest of a neighbour makes room for a new one. */
 	uint32_t max_waiting_each;
 	uint32_t max_waiting;
 

@@ -13,8 +13,9 @@
  *
  *    tap:NAME         a TAP device of this network namespace, made if it is not there, and then gone
  *                     with the port. What the kernel sends on it is received, and the other way round.
+ *                     One process at a time: -EBUSY
  *    xdp:IFNAME       an interface by AF_XDP: its queues 0 to n_queues-1, from which the kernel then
- *                     gets nothing
+ *                     gets nothing. A packet is in one page, so frame_mtu is 3822 at the most
  *    pcap:FILE        packets come from a file, pcap or pcapng, with their times, until it ends: then
  *                     the port is down (`up`)
  *    pcap:>FILE       sent ones go into a file, which is made anew: pcapng where its name ends in
@@ -79,8 +80,8 @@ struct vbn_port_info {
 	 * that it has not looked at: those beyond are lost, whatever receives are posted. 0: there is no
 	 * such limit. */
 	uint32_t datagram_room;
-	int gid_index;       /* the chosen one */
-	char gid[64];        /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
+	int gid_index; /* the chosen one */
+	char gid[64];  /* as text, with its type: "::ffff:127.0.0.1 (RoCE v2)" */
 	char capabilities
 		[128]; /* words, blank between: "rc uc ud send write imm read atomic packet": what the device has;
 			  of an interface that is listed "native" or "generic", how XDP can be had, and "zero-copy",

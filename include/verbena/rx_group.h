@@ -79,11 +79,12 @@ enum vbn_rule_action {
 };
 
 /* A field that is zero, or whose mask, prefix or `set` is, matches everything. What is of a packet
- * implies what the packet must be: a port needs `protocol` 6 or 17, an address an `ip_version`. */
+ * implies what the packet must be: a port needs `protocol` 6 or 17, an address or a protocol an
+ * `ip_version`. */
 struct vbn_rx_rule {
 	enum vbn_rule_kind kind;
 	enum vbn_rule_action action;
-	uint32_t priority; /* lower ones are asked first; default 0 */
+	uint32_t priority; /* lower ones are asked first; default 0; mlx5: 0 to 3 */
 	uint32_t mark;     /* 1 to 0xffffff: in buf->mark of what it takes; 0: none */
 	uint8_t dst_mac[6], dst_mac_mask[6];
 	uint8_t src_mac[6], src_mac_mask[6];
@@ -104,8 +105,8 @@ int vbn_rx_rule_add(struct vbn_rx_group *group, const struct vbn_rx_rule *rule, 
 /* -ENOENT: there is none of that name. */
 int vbn_rx_rule_remove(struct vbn_rx_group *group, uint32_t id);
 
-/* What it has taken or dropped; 0 before the group is built. -ENOENT; -EOPNOTSUPP: the port does not
- * count. */
+/* What it has taken or dropped since it was added, also after the group's queues are gone; either may
+ * be NULL. -ENOENT; -EOPNOTSUPP: the port does not count. */
 int vbn_rx_rule_count(
 	const struct vbn_rx_group *group, uint32_t id, uint64_t *packets, uint64_t *bytes);
 

@@ -226,6 +226,7 @@ struct vbn_rx_group {
 
 struct rx_rule {
 	struct vbn_rx_rule rule;
+	uint64_t packets, bytes; /* of the times that its group was built before */
 	uint32_t id;
 	struct rx_rule *next;
 	void *driver_data;

@@ -15,6 +15,7 @@
 
 enum {
 	FRAME_HEADER = 14, /* of Ethernet */
+	FRAME_LEAST = 60,  /* of the whole, but for the check sequence */
 	FRAME_TAG = 4,
 	FRAME_SEND_FLAGS = VBN_PACKET_TX_IP_CSUM | VBN_PACKET_TX_L4_CSUM | VBN_PACKET_TX_VLAN,
 };

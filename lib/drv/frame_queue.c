@@ -47,6 +47,11 @@ int vbn__frame_conf_check(const struct vbn_port *port, const struct vbn_queue_co
 			return fail(ENOTSUP,
 				"queue cannot be created: port %s is no ConnectX and has no %s: leave it to the library",
 				port->info.name, techniques[i].name);
+	if (conf->rx_group && conf->rx_pool && conf->rx_pool->data_size < FRAME_LEAST)
+		return fail(EINVAL,
+			"queue cannot be created: bufs of pool \"%s\" hold %u bytes, and the shortest frame has %d: make its data_size that of the longest frame, of %zu",
+			conf->rx_pool->name, conf->rx_pool->data_size, FRAME_LEAST,
+			(size_t)port->info.max_message);
 	return 0;
 }
 

@@ -26,6 +26,16 @@ static int address_add(
 	return 0;
 }
 
+/* The subnet's own address or its broadcast; a subnet of two has neither (RFC 3021). */
+static bool is_of_all(const struct vbn_ip *ip, uint32_t length)
+{
+	const uint32_t host = length < 31 && ip_is4(ip) ? UINT32_MAX >> length : 0;
+	__be32 address;
+
+	memcpy(&address, ip->bytes + 12, sizeof(address));
+	return host && ((from_be32(address) & host) == 0 || (from_be32(address) & host) == host);
+}
+
 static int address_parse(struct net_if *iface, char *text, enum vbn_switch probe)
 {
 	char *slash = strchr(text, '/'), *end;
@@ -45,6 +55,12 @@ static int address_parse(struct net_if *iface, char *text, enum vbn_switch probe
 		(ip_is4(&ip) && (ip.bytes[12] == 0 || ip.bytes[12] == 127)))
 		return fail(EINVAL, "interface %s: %s is no address that a host can have",
 			iface->name, text);
+	if (is_of_all(&ip, (uint32_t)length))
+		return fail(EINVAL,
+			"interface %s: %s is not a host's address: of a /%lu it stands for the subnet, or for all of it",
+			iface->name, text, length);
+	if (vbn__if_has(iface, &ip))
+		return fail(EINVAL, "interface %s: it is given %s twice", iface->name, text);
 	if (!ip_is4(&ip) && iface->mtu < 1280)
 		return fail(EINVAL, "interface %s: IPv6 needs an MTU of 1280, it has %u",
 			iface->name, iface->mtu);
@@ -94,8 +110,9 @@ static int interface_make(
 		return fail(EINVAL, "interface %s: link %u is not 0 to %d", iface->name, conf->link,
 			VBN_NET_LINKS - 1);
 	if (iface->mtu < 68 || iface->mtu > 9216)
-		return fail(EINVAL, "interface %s: an MTU of %u is not 68 to 9216", iface->name,
-			iface->mtu);
+		return fail(EINVAL,
+			"interface %s: an MTU of %u is not 68 to 9216: set mtu to what its port and its link carry",
+			iface->name, iface->mtu);
 	if (conf->mac[0] & 1 || !memcmp(conf->mac, none, 6))
 		return fail(EINVAL, "interface %s: its MAC is no unicast one", iface->name);
 	if (conf->vlan.set && (vid < 1 || vid > 4094))
@@ -131,7 +148,7 @@ static void conf_fill(struct vbn_net_conf *conf)
 	conf->max_sockets = or_default(conf->max_sockets, 1024);
 	conf->max_groups = or_default(conf->max_groups, 256);
 	conf->max_paths = or_default(conf->max_paths, 256);
-	conf->max_waiting_each = or_default(conf->max_waiting_each, 16);
+	conf->max_waiting_each = or_default(conf->max_waiting_each, 64);
 	conf->max_waiting = or_default(conf->max_waiting, 256);
 	conf->max_datagrams = or_default(conf->max_datagrams, 64);
 	conf->max_fragments = or_default(conf->max_fragments, 1024);

@@ -98,12 +98,31 @@ static int apply(struct vbn_rx_group *group, struct rx_rule *rule)
 	return group->built && driver->rule_add ? driver->rule_add(group, rule) : 0;
 }
 
+static int count(const struct vbn_rx_group *group, const struct rx_rule *rule, uint64_t *packets,
+	uint64_t *bytes)
+{
+	const struct driver *driver = group->port->driver;
+	uint64_t more_packets = 0, more_bytes = 0;
+	int ret = 0;
+
+	if (!driver->rule_count)
+		return -EOPNOTSUPP;
+	if (group->built)
+		ret = driver->rule_count(group, rule, &more_packets, &more_bytes);
+	*packets = rule->packets + more_packets;
+	*bytes = rule->bytes + more_bytes;
+	return ret;
+}
+
+/* What it has counted stays with the rule. */
 static void withdraw(struct vbn_rx_group *group, struct rx_rule *rule)
 {
 	const struct driver *driver = group->port->driver;
 
-	if (group->built && driver->rule_remove)
-		driver->rule_remove(group, rule);
+	if (!group->built || !driver->rule_remove)
+		return;
+	count(group, rule, &rule->packets, &rule->bytes);
+	driver->rule_remove(group, rule);
 }
 
 /* All of them, or none. */
@@ -196,15 +215,9 @@ static int remove_call(void *arg)
 static int count_call(void *arg)
 {
 	struct rule_call *call = arg;
-	struct vbn_rx_group *group = call->group;
-	const struct driver *driver = group->port->driver;
-	struct rx_rule *rule = *find(group, call->id);
+	struct rx_rule *rule = *find(call->group, call->id);
 
-	if (!rule)
-		return -ENOENT;
-	if (!driver->rule_count)
-		return -EOPNOTSUPP;
-	return group->built ? driver->rule_count(group, rule, &call->packets, &call->bytes) : 0;
+	return rule ? count(call->group, rule, &call->packets, &call->bytes) : -ENOENT;
 }
 
 VBN_API int vbn_rx_rule_add(
@@ -229,9 +242,9 @@ VBN_API int vbn_rx_rule_count(
 	struct rule_call call = {.group = (struct vbn_rx_group *)(uintptr_t)group, .id = id};
 	int ret = vbn__control_call(-1, count_call, &call);
 
-	if (!ret) {
+	if (!ret && packets)
 		*packets = call.packets;
+	if (!ret && bytes)
 		*bytes = call.bytes;
-	}
 	return ret;
 }

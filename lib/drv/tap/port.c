@@ -5,8 +5,11 @@
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* ---- descriptors ---- */
@@ -88,6 +91,24 @@ static int attach_port(struct tap_port *port)
 	return 0;
 }
 
+/* A device takes queues of any number of processes, and would spread packets over all of them. Whoever has
+ * it here has a name among the abstract sockets, which are of a network namespace as interfaces are, and
+ * gone with their process. */
+static int claim(struct tap_port *port)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	const int len = snprintf(
+		name.sun_path + 1, sizeof(name.sun_path) - 1, "verbena/tap/%s", port->name);
+
+	port->claim = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (port->claim < 0)
+		return cannot_open(port->name, -errno);
+	if (!bind(port->claim, (const struct sockaddr *)&name,
+		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len)))
+		return 0;
+	return cannot_open(port->name, -(errno == EADDRINUSE ? EBUSY : errno));
+}
+
 static int set_up(struct tap_port *port)
 {
 	int ret = 0;
@@ -152,6 +173,8 @@ static void close_port(struct vbn_port *base)
 
 	if (port->fd >= 0)
 		close(port->fd);
+	if (port->claim >= 0)
+		close(port->claim);
 	free(port);
 }
 
@@ -185,7 +208,10 @@ static int open_port(
 	memcpy(port->name, name, strlen(name));
 	vbn__frame_info(&port->port.info, "tap", name);
 	port->mtu_asked = conf->frame_mtu;
-	ret = attach_port(port);
+	port->fd = -1;
+	ret = claim(port);
+	if (!ret)
+		ret = attach_port(port);
 	if (!ret)
 		ret = set_up(port);
 	if (!ret)

@@ -36,9 +36,10 @@ struct tap_port {
 	struct vbn_port port;
 	char name[16];
 	int fd;
-	bool single;               /* the device has one queue */
-	bool offload;              /* the kernel leaves checksums to us, and takes them from us */
-	uint32_t mtu_asked;        /* 0: none */
+	int claim;          /* the socket whose name says that the device is this process's */
+	bool single;        /* the device has one queue */
+	bool offload;       /* the kernel leaves checksums to us, and takes them from us */
+	uint32_t mtu_asked; /* 0: none */
 	struct netdev_since since; /* it was opened */
 };
 

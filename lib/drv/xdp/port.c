@@ -37,8 +37,9 @@ static void fill_info(struct xdp_port *port, const struct netdev *dev)
 	const uint32_t n = min(vbn__netdev_rx_queues(port->name), (uint32_t)XDP_MAX_QUEUES);
 
 	port->index = dev->index;
-	info->mtu = info->frame_mtu = dev->mtu;
-	info->max_message = dev->mtu + FRAME_HEADER + FRAME_TAG;
+	port->mtu = dev->mtu;
+	info->mtu = info->frame_mtu = min(dev->mtu, (uint32_t)XDP_MAX_MTU);
+	info->max_message = info->frame_mtu + FRAME_HEADER + FRAME_TAG;
 	info->max_rx_queues = info->max_queues = n;
 	info->max_gather = XDP_GATHER;
 	memcpy(info->mac, dev->mac, sizeof(dev->mac));
@@ -55,6 +56,10 @@ static int take(struct xdp_port *port, const struct netdev *dev)
 		vbn__netdev_since_now(&port->since, port->name);
 	else
 		port->index = 0; /* it has none: for whoever tries again */
+	if (!ret && dev->mtu > XDP_MAX_MTU)
+		log_warning(
+			"port xdp:%s carries frames up to an MTU of %d and its interface has %u: longer ones that come are dropped (rx_dropped): `ip link set %s mtu %d`, and the other end's, too",
+			port->name, XDP_MAX_MTU, dev->mtu, port->name, XDP_MAX_MTU);
 	return ret;
 }
 
@@ -125,6 +130,10 @@ static void modes(const struct vbn_port *base, struct mode_report *report)
 
 	vbn__mode_add(report, "xdp", "auto", program->native ? "native" : "generic", "%s",
 		program->native ? "the program runs in the interface's driver" : program->why);
+	if (xdp_port(base)->mtu > XDP_MAX_MTU)
+		vbn__mode_add(report, "frame_mtu", vbn__mode_number(xdp_port(base)->mtu, "B"),
+			vbn__mode_number(XDP_MAX_MTU, "B"),
+			"AF_XDP has a packet in a page; longer ones that come are dropped, and counted as rx_dropped");
 	vbn__mode_add(report, "program", "auto", "bpf link",
 		"it is gone with the process, whatever ends that");
 }

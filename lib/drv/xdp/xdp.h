@@ -40,6 +40,7 @@ enum {
 	XDP_LEFT_ALONE = 256, /* bytes of a chunk that the kernel keeps for programs */
 	XDP_MIN_CHUNK = 2048,
 	XDP_MAX_CHUNK = 4096,
+	XDP_MAX_MTU = XDP_MAX_CHUNK - XDP_LEFT_ALONE - FRAME_HEADER - FRAME_TAG,
 	XDP_BURST = 64,
 };
 
@@ -53,6 +54,7 @@ struct xdp_port {
 	struct vbn_port port;
 	char name[16];
 	int index;
+	uint32_t mtu; /* of the interface */
 	struct xdp_program program;
 	bool taken[XDP_MAX_QUEUES]; /* of the interface's queues */
 	enum vbn_switch native_asked;
