@@ -162,10 +162,22 @@ static void seat_end(struct net_seat *seat)
 
 /* ---- ends ---- */
 
-static int end_check(const struct vbn_net_end_conf *conf)
+static bool has_interface(const struct vbn_net *net, uint32_t link)
+{
+	for (uint32_t i = 0; i < net->n_interfaces; i++)
+		if (net->interfaces[i].link == link)
+			return true;
+	return false;
+}
+
+static int end_check(const struct vbn_net *net, const struct vbn_net_end_conf *conf)
 {
 	if (conf->link >= VBN_NET_LINKS)
 		return fail(EINVAL, "net: link %u is not 0 to %d", conf->link, VBN_NET_LINKS - 1);
+	if (!has_interface(net, conf->link))
+		return fail(EINVAL,
+			"net: no interface is on link %u: say one's link, or make an interface for it",
+			conf->link);
 	if (!conf->pool)
 		return fail(EINVAL, "net: an end needs a pool to answer from");
 	if (!conf->queue == !conf->output)
@@ -231,7 +243,7 @@ VBN_API int vbn_net_attach(
 {
 	struct net_seat *seat;
 	struct vbn_net_end *end;
-	int err = end_check(conf);
+	int err = end_check(net, conf);
 
 	if (!err)
 		err = may_join(net, conf->worker);

@@ -271,6 +271,39 @@ static void test_refused(void **arg)
 	vbn__log_set(LOG_WARNING, NULL, NULL);
 }
 
+/* By another port, as by another process: the device is not shared, and not disturbed. */
+static void test_taken(void **arg)
+{
+	struct vbn_port *port;
+
+	(void)arg;
+	unit_catch_log();
+	assert_int_equal(vbn_port_open(station.info.name, NULL, &port), -EBUSY);
+	assert_logged(station_is_tap() ? "another program" : "an XDP program already");
+	vbn__log_set(LOG_WARNING, NULL, NULL);
+}
+
+/* A pool whose bufs hold no frame. */
+static void test_tiny_bufs(void **arg)
+{
+	struct vbn_pool_conf few = {.n_bufs = 4096, .data_size = 8, .headroom = VBN_NUM(4096)};
+	struct vbn_rx_group_conf group_conf = {.n_queues = 1};
+	struct vbn_queue_conf conf = {.transport = VBN_RAW};
+	struct vbn_queue *queue;
+	struct vbn_pool *pool;
+
+	(void)arg;
+	unit_catch_log();
+	assert_int_equal(vbn_pool_create(&few, &pool), 0);
+	assert_int_equal(vbn_rx_group_create(station.port, &group_conf, &conf.rx_group), 0);
+	conf.rx_pool = pool;
+	assert_int_equal(vbn_queue_create(station.worker, station.port, &conf, &queue), -EINVAL);
+	assert_logged("hold 8 bytes, and the shortest frame has 60");
+	vbn_rx_group_destroy(conf.rx_group);
+	vbn_pool_destroy(pool);
+	vbn__log_set(LOG_WARNING, NULL, NULL);
+}
+
 static void test_modes(void **arg)
 {
 	struct vbn_mode modes[32];
@@ -450,6 +483,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_overload),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_taken),
+		cmocka_unit_test(test_tiny_bufs),
 	};
 	const struct CMUnitTest others[] = {
 		cmocka_unit_test(test_queues),

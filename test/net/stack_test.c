@@ -998,7 +998,16 @@ static void test_what_is_refused(void **arg)
 {
 	struct vbn_net *net;
 	struct vbn_net_interface_conf iface = {.mac = {2, 0, 0, 0, 0, 1}, .addresses = "10.0.0.1"};
+	static const struct {
+		const char *addresses, *why;
+	} wrong[] = {
+		{"10.0.0.255/24", "of a /24 it stands for the subnet"},
+		{"10.0.0.0/24", "of a /24 it stands for the subnet"},
+		{"10.0.0.1/24,10.0.0.1/24", "given 10.0.0.1 twice"},
+		{"127.0.0.1/8", "no address that a host can have"},
+	};
 	struct vbn_net_route route;
+	struct vbn_net_end *end;
 
 	(void)arg;
 	unit_catch_log();
@@ -1016,6 +1025,15 @@ static void test_what_is_refused(void **arg)
 			&(struct vbn_net_conf){.interfaces = &iface, .n_interfaces = 1}, &net),
 		-EINVAL);
 	assert_logged("IPv6 needs an MTU of 1280");
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		iface = (struct vbn_net_interface_conf){
+			.mac = {2}, .addresses = wrong[i].addresses};
+		assert_int_equal(vbn_net_create(&(struct vbn_net_conf){.interfaces = &iface,
+							.n_interfaces = 1},
+					 &net),
+			-EINVAL);
+		assert_logged(wrong[i].why);
+	}
 	iface = (struct vbn_net_interface_conf){.mac = {1}};
 	assert_int_equal(
 		vbn_net_create(
@@ -1027,6 +1045,12 @@ static void test_what_is_refused(void **arg)
 			&(struct vbn_net_conf){.interfaces = &iface, .n_interfaces = 1}, &net),
 		-EINVAL);
 	stack_open(&stack, NULL, 1500);
+	assert_int_equal(
+		vbn_net_attach(stack.net,
+			&(struct vbn_net_end_conf){.link = VBN_NET_LINKS - 1, .pool = stack.pool},
+			&end),
+		-EINVAL);
+	assert_logged("no interface is on link");
 	assert_int_equal(vbn_net_route_parse(stack.net, "banana", &route), -EINVAL);
 	assert_int_equal(vbn_net_route_parse(stack.net, "10.5.0.0/33 via " PEER4, &route), -EINVAL);
 	assert_int_equal(

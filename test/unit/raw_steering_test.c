@@ -256,6 +256,10 @@ static void test_drop_mark_count(void **state)
 	assert_int_equal(vbn_rx_rule_remove(wire.group, dropping), 0);
 	assert_true(comes(&udp4, &mark, 0));
 	assert_int_equal(vbn_rx_rule_count(wire.group, 999, &packets, &bytes), -ENOENT);
+	vbn_queue_destroy(wire.rx[0]); /* the rule stays, and its count with it */
+	wire.rx[0] = NULL;
+	assert_int_equal(vbn_rx_rule_count(wire.group, id, &packets, NULL), 0);
+	assert_int_equal(packets, 2);
 }
 
 static void test_refused_rules(void **state)
