@@ -10,7 +10,7 @@
 #include <verbena/net.h>
 #include <verbena/udp.h>
 
-enum { MAX_ADDRESSES = 64 };
+enum { STACK_MTU = 9216 };
 
 static struct vbn_net *net;
 
@@ -115,6 +115,32 @@ static int add_routes(const struct texts *routes)
 	return err ? library_failed(err, what) : 0;
 }
 
+/* What a device carries and the stack does. */
+static uint32_t choose_mtu(struct packet_run *run, const struct vbn_port_info *info)
+{
+	struct vbn_mode mode = {
+		.name = "ip_mtu", .why = "the longest packet that the IP stack sends"};
+
+	if (info->frame_mtu <= STACK_MTU)
+		return info->frame_mtu;
+	snprintf(mode.requested, sizeof(mode.requested), "%u", info->frame_mtu);
+	snprintf(mode.effective, sizeof(mode.effective), "%d", STACK_MTU);
+	mode_list_add(&run->modes, &mode, 1, info->name);
+	return STACK_MTU;
+}
+
+/* The loopback interface has none. */
+static int check_mac(const struct vbn_port_info *info)
+{
+	static const uint8_t none[6];
+
+	if (!(info->mac[0] & 1) && memcmp(info->mac, none, 6))
+		return 0;
+	return cannot(
+		"port %s has no MAC of its own, so nobody could send to an address there: give a --device that has one, as a TAP or veth device",
+		info->name);
+}
+
 int net_prepare(struct packet_run *run, const struct net_options *options)
 {
 	static struct split split;
@@ -126,6 +152,8 @@ int net_prepare(struct packet_run *run, const struct net_options *options)
 		.forward = options->forward};
 	int status = split_addresses(options->ips, run->n_devices, &split), err;
 
+	for (int i = 0; i < run->n_devices && !status; i++)
+		status = check_mac(&run->devices[i].info);
 	if (status)
 		return status;
 	for (int i = 0; i < run->n_devices; i++) {
@@ -134,7 +162,7 @@ int net_prepare(struct packet_run *run, const struct net_options *options)
 		snprintf(names[i], sizeof(names[i]), "if%d", i);
 		interfaces[i] = (struct vbn_net_interface_conf){.name = names[i],
 			.link = (uint32_t)i,
-			.mtu = info->frame_mtu,
+			.mtu = choose_mtu(run, info),
 			.addresses = *split.of[i] ? split.of[i] : NULL};
 		memcpy(interfaces[i].mac, info->mac, 6);
 	}

@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 import time
 
-from command import DONE, SLOWER, VERBENA, CommandTest, main
-from packets import Wire, captured, checksum, ended, ip, own_network, started, strict_json, udp4
+from command import CANNOT, DONE, SLOWER, VERBENA, CommandTest, main
+from packets import Wire, captured, checksum, ended, ip, own_network, started, strict_json, udp4, verbena
 
 SIZES = 1, 100, 1472, 1473, 5000, 40000
 
@@ -129,6 +129,20 @@ class Echo(CommandTest):
         result = stop(self, process)
         self.assertEqual(len(result["queues"]), 4)
         self.assertGreaterEqual(result["replied"], 40)
+
+
+    def test_devices(self):
+        """Given an interface whose MTU is above the stack's, then it is that, and said; one without a MAC is refused by its name."""
+        device("big", "10.5.1.1/24")
+        ip("link", "set", "big", "mtu", "20000")
+        process = started("echo", "--device", "tap:big", "--ip", "10.5.1.2/24", "--json", "-")
+        self.assertEqual(asked(socket.AF_INET, "10.5.1.2", b"small"), b"small")
+        result = stop(self, process)
+        self.assertEqual([result["effective"]["ip_mtu"][key] for key in ("requested", "effective")], ["20000", "9216"])
+        answer = verbena("echo", "--device", "xdp:lo", "--ip", "10.5.2.1/24")
+        self.status(answer, CANNOT)
+        self.sentence(answer, "xdp:lo")
+        self.assertNotIn("if0", answer.err)
 
 
 class Router(CommandTest):
