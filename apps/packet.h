@@ -218,6 +218,8 @@ int devices_before_library(const struct packet_run *run);
 int devices_open(struct packet_run *run);
 /* For the workers: with the number of queues known. */
 int devices_group(struct packet_run *run);
+/* Once all queues are there: what devices have dropped before is not of the run. The monitor's. */
+void devices_ready(struct packet_run *run);
 void devices_close(struct packet_run *run);
 /* A file, and one that is read: "pcap:FROM" or "pcap:FROM>TO", not "pcap:>TO". */
 bool device_is_file(const struct packet_device *device);

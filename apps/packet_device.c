@@ -78,7 +78,6 @@ static int open_device(struct packet_run *run, const char *name)
 		return cannot(
 			"port %s has no raw Ethernet, but %s: give another --device, as tap:NAME or xdp:IFNAME",
 			device->info.name, device->info.capabilities);
-	vbn_port_drops(device->port, device->before, MAX_NAMED_DROPS);
 	return 0;
 }
 
@@ -144,6 +143,12 @@ int devices_group(struct packet_run *run)
 			return library_failed(err, "what a device receives cannot be had");
 	}
 	return 0;
+}
+
+void devices_ready(struct packet_run *run)
+{
+	for (int i = 0; i < run->n_devices; i++)
+		vbn_port_drops(run->devices[i].port, run->devices[i].before, MAX_NAMED_DROPS);
 }
 
 void devices_close(struct packet_run *run)

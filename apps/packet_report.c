@@ -76,12 +76,10 @@ static void port_drops(struct packet_run *run, const struct packet_device *devic
 {
 	struct vbn_drop now[MAX_NAMED_DROPS];
 	int n = vbn_port_drops(device->port, now, MAX_NAMED_DROPS);
-	/* The kernel's word for a TAP device is seen from its end. */
-	const bool tap = !strcmp(device->info.driver, "tap");
 
 	for (int i = 0; i < n && i < MAX_NAMED_DROPS; i++) {
 		uint64_t count = now[i].count - device->before[i].count;
-		bool sent = strstr(now[i].name, tap ? "rx_" : "tx_");
+		bool sent = strstr(now[i].name, "tx_");
 
 		*(sent ? after : before) += count;
 		drops_add(&run->drops, now[i].name, count);

@@ -134,6 +134,7 @@ static void *watch(void *arg)
 
 	if (!await_ready(run))
 		return NULL;
+	devices_ready(run);
 	note_groups(run);
 	mode_list_print(&run->modes);
 	devices_text(run, text);

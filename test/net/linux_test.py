@@ -498,7 +498,7 @@ def lost_below(net, counters):
     """By drivers, devices and the interface."""
     port = counters["ports"][0]
     drops = {**port["queue_drops"], **port["port_drops"]}
-    lost = sum(count for name, count in drops.items() if name.startswith("rx_") or name in ("kernel_tx_dropped", "out_of_buffer"))
+    lost = sum(count for name, count in drops.items() if name.startswith("rx_") or name == "out_of_buffer")
     return lost + (net.interface(0)["tx"]["dropped"] if PORT != "tap" else 0)
 
 

@@ -255,16 +255,16 @@ static void modes(const struct vbn_port *base, struct mode_report *report)
 			: "the kernel does not take it");
 }
 
-/* What the kernel sends is what a port receives. */
+/* As this end sees it: what the kernel counts as sent is what a port receives. */
 static void drops(const struct vbn_port *base, struct drop_list *list)
 {
 	struct tap_port *port = tap_port(base);
 	struct netdev_counts counts;
 
 	vbn__netdev_since(&port->since, port->name, &counts);
-	vbn__drop_add(list, "kernel_tx_dropped",
-		"sent by the kernel, and found the queue full or absent", counts.tx_dropped);
-	vbn__drop_add(list, "kernel_rx_dropped", "sent here, and dropped by the kernel",
+	vbn__drop_add(list, "rx_dropped_by_kernel",
+		"sent here by the kernel, and found the queue full or absent", counts.tx_dropped);
+	vbn__drop_add(list, "tx_dropped_by_kernel", "sent by this end, and dropped by the kernel",
 		counts.rx_dropped);
 }
 
