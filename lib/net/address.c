@@ -1,6 +1,6 @@
 /* address.c - our own addresses: announced, probed for (RFC 5227, 4862), and defended */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 enum { PROBE_MS = 1000, ANNOUNCE_MS = 2000, DEFEND_MS = 10000 };
 

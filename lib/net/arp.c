@@ -1,6 +1,6 @@
 /* arp.c - ARP (RFC 826, 5227): questions, answers, announcements */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 enum { ARP_REQUEST = 1, ARP_REPLY = 2 };
 

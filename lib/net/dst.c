@@ -4,7 +4,7 @@
  * paths, groups) is told by the net's generation; a neighbour's by its own word.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 static uint64_t group_word(const struct vbn_ip *group)
 {

@@ -1,6 +1,6 @@
 /* ether.c - Ethernet and VLAN: frames in, whatever they are, and frames out */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <verbena/queue.h>
 

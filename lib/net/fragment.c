@@ -8,7 +8,7 @@
  * there already, which is only dropped itself.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 enum { MOST_PIECES = 160, MOST_BYTES = 65535 };
 

@@ -1,6 +1,6 @@
 /* group.c - multicast groups: who has joined, and reports of it (IGMPv2, RFC 2236; MLDv1, RFC 2710) */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <stdlib.h>
 

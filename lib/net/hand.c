@@ -6,7 +6,7 @@
  * says what it is, the buf's packet by which interface it came.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <stdlib.h>
 #include <verbena/ring.h>

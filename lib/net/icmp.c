@@ -1,6 +1,6 @@
 /* icmp.c - ICMP of both versions: echoes answered, errors sent and taken (RFC 792, 1122, 1812, 4443) */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 /* ---- errors to send ---- */
 

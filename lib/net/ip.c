@@ -1,6 +1,6 @@
 /* ip.c - addresses as texts, prefixes, and which of ours is meant */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

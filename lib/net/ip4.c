@@ -1,6 +1,6 @@
 /* ip4.c - IPv4 in: what is wrong, what is ours, what is forwarded */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_LSRR = 131, OPTION_SSRR = 137 };
 

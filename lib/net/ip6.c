@@ -1,6 +1,6 @@
 /* ip6.c - IPv6 in: what is wrong, what is ours, what is forwarded; extension headers (RFC 8200) */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 static force_inline bool is_martian(const struct vbn_ip *from)
 {

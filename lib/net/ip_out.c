@@ -1,6 +1,6 @@
 /* ip_out.c - packets of our own: IP headers, and fragments where they do not fit */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 /* ---- sums of chains ---- */
 

@@ -5,7 +5,7 @@
  * What finds that full is forgotten: it will be said again.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 /* With the lock held; true: an address of ours is to be defended. */
 static bool learn(struct net_seat *seat, const struct news *news)

@@ -3,7 +3,7 @@
  * What routers say (advertisements, redirects) is not taken: routes are the program's.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 struct wire_nd {
 	uint8_t type, code;

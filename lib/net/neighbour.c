@@ -6,7 +6,7 @@
  * that a stale entry is used is said by vbn__neighbour_used(), which makes it one that is probed.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <stdlib.h>
 

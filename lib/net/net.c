@@ -1,6 +1,6 @@
 /* net.c - a net: made from what its user wants */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

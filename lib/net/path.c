@@ -4,7 +4,7 @@
  * what the route says.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  * changes, published, and the old one freed after a grace period.
  */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* seat.c - a worker's part of a net: its seat and its ends, time, polling, counters */
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef VBN_NET_UDP_H
 #define VBN_NET_UDP_H
 
-#include "net/net.h"
+#include "net/seat.h"
 
 /* What a socket takes: never changed, but published anew, so that any worker may look. */
 struct udp_key {

@@ -4,7 +4,7 @@
 
 #include "stack_fixture.h"
 
-#include "net/net.h"
+#include "net/seat.h"
 
 #include <sched.h>
 
