@@ -243,6 +243,64 @@ static void test_nonsense(void **state)
 	}
 }
 
+/* The title of a session that is next; NULL: what was sent came by itself, and is taken. */
+static struct mlx5_cqe64 *next_title(void)
+{
+	const struct cq *cq = &raw_queue(wire.rx[0])->recv_cq;
+	struct vbn_buf *bufs[24], *buf;
+	const struct mlx5_cqe64 *cqe;
+
+	for (uint32_t i = 0; i < 24; i++)
+		bufs[i] = numbers(i, 100);
+	send_all(wire.tx, bufs, 24);
+	settle();
+	if (cqe_is_title(cq_look(cq, cq->index, &cqe)))
+		return (struct mlx5_cqe64 *)(uintptr_t)cqe;
+	while ((buf = look(0)))
+		let_go(buf);
+	return NULL;
+}
+
+/* The same of a mini CQE, behind one that is as it should be; and of a session longer than can be. */
+static void test_nonsense_compressed(void **state)
+{
+	struct vbn_queue_conf conf = striding_conf();
+
+	(void)state;
+	conf.cqe_compression = VBN_ON;
+	if (!compresses(&conf))
+		return;
+	connect_wire(&conf, 1);
+	take_everything();
+	for (int round = 0; round < 6; round++) {
+		const struct cq *cq = &raw_queue(wire.rx[0])->recv_cq;
+		const uint64_t start = clock_ns();
+		struct mlx5_cqe64 *title;
+		__be32(*mini)[2];
+
+		while (!(title = next_title()))
+			patience(start);
+		mini = (void *)(uintptr_t)cq_entry(cq, cq->index + 1);
+		if (round % 3 == 0)
+			mini[1][0] = be32(77); /* its stride */
+		else if (round % 3 == 1)
+			mini[1][1] = be32(0x7fff0064);
+		else
+			title->byte_cnt = (be_force uint32_t)be32(STRIDES + 1);
+		if (round % 3 != 2) {
+			struct vbn_buf *buf = receive(0);
+
+			check_numbers(buf, 0, 100);
+			let_go(buf);
+		}
+		expect_failed(wire.rx[0], VBN_DEVICE_ERROR,
+			round % 3 == 2 ? "which was not asked for" : "in strides");
+		reset(wire.rx[0]);
+		assert_int_equal(vbn_queue_connect(wire.rx[0], NULL), 0);
+		stream(all_plain, 100);
+	}
+}
+
 int striding_tests(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -252,6 +310,7 @@ int striding_tests(void)
 		test(test_held),
 		test(test_too_long),
 		test(test_nonsense),
+		test(test_nonsense_compressed),
 	};
 
 	return cmocka_run_group_tests_name("striding", tests, NULL, NULL);

@@ -176,6 +176,9 @@ int vbn__raw_stride_take(struct raw_queue *raw, struct vbn_buf **bufs, int n);
 
 void vbn__raw_failed(struct raw_queue *raw, const struct mlx5_cqe64 *cqe);
 
+/* What is said of a packet in strides cannot be. */
+void vbn__raw_stride_failed(struct raw_queue *raw, uint32_t count, uint32_t at);
+
 /* ---- rx group ---- */
 
 enum raw_class {

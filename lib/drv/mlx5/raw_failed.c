@@ -53,13 +53,17 @@ static void fail_by_news(struct raw_queue *raw, uint32_t news)
 			: "the device has it in the error state, or it was reset");
 }
 
-/* Of a packet it says what cannot be; or one of a session does. */
-static void describe_strides(struct raw_queue *raw, const struct mlx5_cqe64 *cqe)
+cold void vbn__raw_stride_failed(struct raw_queue *raw, uint32_t count, uint32_t at)
 {
-	snprintf(raw->queue.error, sizeof(raw->queue.error),
-		"queue %s/%u failed: the device wrote a completion (count %#x at %u, format %u) that is of no packet in strides behind %u of WQE %u: report it, with this line",
-		raw->queue.port->info.name, raw->queue.number, from_be32(cqe->byte_cnt),
-		from_be16(cqe->wqe_counter), cqe->op_own >> 2 & 3, raw->strides.used, raw->rq.tail);
+	struct vbn_queue *queue = &raw->queue;
+
+	if (queue->failed)
+		return;
+	begin(raw, VBN_DEVICE_ERROR);
+	raw->failure.nonsense = true;
+	snprintf(queue->error, sizeof(queue->error),
+		"queue %s/%u failed: the device wrote a completion (count %#x at %u) that is of no packet in strides behind %u of WQE %u: report it, with this line",
+		queue->port->info.name, queue->number, count, at, raw->strides.used, raw->rq.tail);
 }
 
 cold void vbn__raw_failed(struct raw_queue *raw, const struct mlx5_cqe64 *cqe)
@@ -78,10 +82,6 @@ cold void vbn__raw_failed(struct raw_queue *raw, const struct mlx5_cqe64 *cqe)
 	if (!is_error(cqe)) {
 		begin(raw, VBN_DEVICE_ERROR);
 		raw->failure.nonsense = true;
-		if (raw->strides.n && cqe->op_own >> 4 == MLX5_CQE_RESP_SEND) {
-			describe_strides(raw, cqe);
-			return;
-		}
 		snprintf(queue->error, sizeof(queue->error),
 			"queue %s/%u failed: the device wrote a completion with opcode %u and format %u, which was not asked for: report it, with this line",
 			queue->port->info.name, queue->number, cqe->op_own >> 4,

@@ -228,7 +228,7 @@ static fast_path bool step_over(struct raw_queue *raw)
 		if (!take_without_buf(raw, count))
 			return false;
 	} else if (!take_strange(raw, count, at)) {
-		vbn__raw_failed(raw, cqe);
+		vbn__raw_stride_failed(raw, count, at);
 		return false;
 	}
 	cq->index++;
@@ -329,7 +329,7 @@ static fast_path bool step_in(struct raw_queue *raw)
 		if (!take_without_buf(raw, next->len))
 			return false;
 	} else if (!take_strange(raw, next->len, at)) {
-		vbn__raw_failed(raw, cq_entry(&raw->recv_cq, session->first));
+		vbn__raw_stride_failed(raw, next->len, at);
 		session_drop(session, &raw->recv_cq);
 		return false;
 	}
