@@ -15,7 +15,8 @@
  *                     with the port. What the kernel sends on it is received, and the other way round.
  *                     One process at a time: -EBUSY
  *    xdp:IFNAME       an interface by AF_XDP: its queues 0 to n_queues-1, from which the kernel then
- *                     gets nothing. A packet is in one page, so frame_mtu is 3822 at the most
+ *                     gets nothing, or what no rule takes. A packet is in one page, so frame_mtu is 3822
+ *                     at the most
  *    pcap:FILE        packets come from a file, pcap or pcapng, with their times, until it ends: then
  *                     the port is down (`up`)
  *    pcap:>FILE       sent ones go into a file, which is made anew: pcapng where its name ends in

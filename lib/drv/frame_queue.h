@@ -98,10 +98,9 @@ int vbn__frame_port_check(
 /* A number for people that no other queue of the port has. */
 uint32_t vbn__frame_number(const struct vbn_port *port);
 
-#define FRAME_DRIVER                                                                              \
-	.by_name = true, .whole_name = true, .owns_interface = true,                              \
-	.group_size = sizeof(struct vbn_rx_group), .gids = vbn__frame_no_gids,                    \
-	.zone_register = vbn__frame_zone_register, .zone_unregister = vbn__frame_zone_unregister, \
-	.queue_quiet = vbn__frame_quiet
+#define FRAME_DRIVER                                                                    \
+	.by_name = true, .whole_name = true, .group_size = sizeof(struct vbn_rx_group), \
+	.gids = vbn__frame_no_gids, .zone_register = vbn__frame_zone_register,          \
+	.zone_unregister = vbn__frame_zone_unregister, .queue_quiet = vbn__frame_quiet
 
 #endif

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/ethtool.h>
+#include <linux/if_packet.h>
 #include <linux/if_tun.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -183,6 +184,21 @@ int linux_udp(uint16_t port)
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room));
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
 	assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof(own)), 0);
+	return fd;
+}
+
+/* From here on it says nothing by itself of IPv6. */
+int linux_frames(void)
+{
+	struct sockaddr_ll to = {.sll_family = AF_PACKET};
+	int fd;
+
+	assert_int_equal(go_to(linux_ns), 0);
+	assert_int_equal(run("sysctl -qw net.ipv6.conf.far.disable_ipv6=1 || true"), 0);
+	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+	to.sll_ifindex = (int)if_nametoindex(linux_end);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&to, sizeof(to)), 0);
+	assert_int_equal(go_to(own_ns), 0);
 	return fd;
 }
 

@@ -68,6 +68,8 @@ double station_seconds(void);
 int linux_socket(int type, int protocol);
 /* A UDP socket of Linux's, bound to that port (0: any). */
 int linux_udp(uint16_t port);
+/* A socket that sends frames from the far end of a veth pair. */
+int linux_frames(void);
 struct sockaddr_in station_address(uint16_t port);
 /* The MAC of Linux's end; asked for by ARP, and so learnt by it. */
 void linux_mac(uint8_t mac[6]);

@@ -138,6 +138,7 @@ static void stop_nothing(struct vbn_queue *queue)
 const struct driver vbn__driver_pcap = {
 	.name = "pcap",
 	FRAME_DRIVER,
+	.owns_interface = true,
 	.list = vbn__frame_nothing_to_list,
 	.open = open_port,
 	.close = close_port,

@@ -271,6 +271,7 @@ static void drops(const struct vbn_port *base, struct drop_list *list)
 const struct driver vbn__driver_tap = {
 	.name = "tap",
 	FRAME_DRIVER,
+	.owns_interface = true,
 	.list = list_ports,
 	.open = open_port,
 	.close = close_port,

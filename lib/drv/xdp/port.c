@@ -92,7 +92,7 @@ static int open_port(
 	if (!port)
 		return -ENOMEM;
 	port->port.driver = &vbn__driver_xdp;
-	port->program = (struct xdp_program){.map = -1, .program = -1, .link = -1};
+	port->program = (struct xdp_program){.map = -1, .program = -1, .link = -1, .counts = -1};
 	memcpy(port->name, name, strlen(name));
 	vbn__frame_info(&port->port.info, "xdp", name);
 	ret = look(port, &dev);
@@ -191,6 +191,10 @@ const struct driver vbn__driver_xdp = {
 	.queue_modes = vbn__xdp_queue_modes,
 	.group_build = vbn__xdp_group_build,
 	.group_unbuild = vbn__xdp_group_unbuild,
+	.rule_check = vbn__xdp_rule_check,
+	.rule_add = vbn__xdp_rule_add,
+	.rule_remove = vbn__xdp_rule_remove,
+	.rule_count = vbn__xdp_rule_count,
 	.queue_drops = vbn__xdp_queue_drops,
 	.port_drops = drops,
 };

@@ -24,8 +24,9 @@ static int cannot(const struct xdp_port *port, const char *what, int error)
 }
 
 /* return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS); */
-static int load(struct xdp_program *program)
+static int load(const struct xdp_program *program)
 {
+	int fd;
 	const struct bpf_insn code[] = {
 		{.code = BPF_LDX | BPF_MEM | BPF_W,
 			.dst_reg = BPF_REG_2,
@@ -41,9 +42,36 @@ static int load(struct xdp_program *program)
 		{.code = BPF_JMP | BPF_EXIT},
 	};
 
-	program->program = bpf_prog_load(
+	fd = bpf_prog_load(
 		BPF_PROG_TYPE_XDP, "vbn_xdp", "Dual BSD/GPL", code, ARRAY_SIZE(code), NULL);
-	return program->program < 0 ? -errno : 0;
+	return fd < 0 ? -errno : fd;
+}
+
+int vbn__xdp_program_replace(struct xdp_program *program, int fd)
+{
+	if (bpf_link_update(program->link, fd, NULL)) {
+		const int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	close(program->program);
+	program->program = fd;
+	program->has_rules = true;
+	return 0;
+}
+
+int vbn__xdp_program_plain(struct xdp_program *program)
+{
+	int ret;
+
+	if (!program->has_rules)
+		return 0;
+	ret = load(program);
+	if (ret >= 0)
+		ret = vbn__xdp_program_replace(program, ret);
+	program->has_rules &= ret < 0;
+	return ret;
 }
 
 static int attach(struct xdp_port *port, bool native)
@@ -83,8 +111,8 @@ int vbn__xdp_program_load(struct xdp_port *port, uint32_t n_queues, enum vbn_swi
 	program->map = bpf_map_create(BPF_MAP_TYPE_XSKMAP, "vbn_xdp", 4, 4, n_queues, NULL);
 	if (program->map < 0)
 		return cannot(port, "its map cannot be made", -errno);
-	ret = load(program);
-	if (ret)
+	program->program = ret = load(program);
+	if (ret < 0)
 		return cannot(port, "its program cannot be loaded", ret);
 	ret = attach_best(port, native);
 	if (ret)
@@ -107,6 +135,8 @@ void vbn__xdp_program_unload(struct xdp_program *program)
 	close_one(&program->link);
 	close_one(&program->program);
 	close_one(&program->map);
+	close_one(&program->counts);
+	program->has_rules = false;
 }
 
 int vbn__xdp_program_give(const struct xdp_port *port, uint32_t index, int fd)

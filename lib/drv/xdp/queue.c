@@ -104,11 +104,12 @@ void vbn__xdp_group_unbuild(struct vbn_rx_group *group)
 {
 	for (uint32_t i = 0; i < group->conf.n_queues; i++)
 		vbn__xdp_program_keep(xdp_port(group->port), i);
+	vbn__xdp_rules_unbuild(group);
 }
 
 int vbn__xdp_group_build(struct vbn_rx_group *group)
 {
-	int ret = 0;
+	int ret = vbn__xdp_rules_build(group);
 
 	for (uint32_t i = 0; i < group->conf.n_queues && !ret; i++)
 		ret = vbn__xdp_program_give(

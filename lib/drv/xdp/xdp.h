@@ -5,6 +5,7 @@
  *
  *   port.c      the driver's table, open, drops
  *   program.c   the program that gives packets to sockets, and its map
+ *   rules.c     the program where there are rules
  *   features.c  what the interface's driver has of XDP
  *   socket.c    memory and rings of a queue, by libxdp
  *   queue.c     create, groups, free; modes
@@ -13,7 +14,7 @@
  *
  * The program belongs to a bpf link, and that to a descriptor of this process: it is gone with the
  * process, whatever ends it. It gives the packets of a queue that has a socket in the map to that socket,
- * and leaves all others to the kernel.
+ * as far as there are no rules or they take them, and leaves all others to the kernel.
  *
  * Memory (umem): the zone of the queue's receive pool, whole, in unaligned chunks of which each is a buf,
  * header and all, so that an address that the kernel gives back says which buf it is. The kernel leaves
@@ -42,10 +43,18 @@ enum {
 	XDP_MAX_CHUNK = 4096,
 	XDP_MAX_MTU = XDP_MAX_CHUNK - XDP_LEFT_ALONE - FRAME_HEADER - FRAME_TAG,
 	XDP_BURST = 64,
+	XDP_MAX_RULES = 64,
+};
+
+/* In the map `counts`. */
+struct xdp_rule_count {
+	uint64_t packets, bytes;
 };
 
 struct xdp_program {
 	int map, program, link; /* descriptors; -1 */
+	int counts;             /* of rules, by their slots; -1: there has been none */
+	bool has_rules;
 	bool native;
 	char why[128]; /* not native */
 };
@@ -57,6 +66,7 @@ struct xdp_port {
 	uint32_t mtu; /* of the interface */
 	struct xdp_program program;
 	bool taken[XDP_MAX_QUEUES]; /* of the interface's queues */
+	uint64_t rule_slots;        /* that are in use */
 	enum vbn_switch native_asked;
 	struct netdev_since since; /* it was opened */
 };
@@ -110,6 +120,19 @@ int vbn__xdp_program_load(struct xdp_port *port, uint32_t n_queues, enum vbn_swi
 void vbn__xdp_program_unload(struct xdp_program *program);
 int vbn__xdp_program_give(const struct xdp_port *port, uint32_t index, int fd);
 void vbn__xdp_program_keep(const struct xdp_port *port, uint32_t index);
+
+/* The program without rules; or another one, which is the callee's. */
+int vbn__xdp_program_plain(struct xdp_program *program);
+int vbn__xdp_program_replace(struct xdp_program *program, int fd);
+
+/* rules.c */
+int vbn__xdp_rules_build(struct vbn_rx_group *group);
+void vbn__xdp_rules_unbuild(struct vbn_rx_group *group);
+int vbn__xdp_rule_check(const struct vbn_rx_group *group, const struct vbn_rx_rule *rule);
+int vbn__xdp_rule_add(struct vbn_rx_group *group, struct rx_rule *added);
+void vbn__xdp_rule_remove(struct vbn_rx_group *group, struct rx_rule *removed);
+int vbn__xdp_rule_count(const struct vbn_rx_group *group, const struct rx_rule *counted,
+	uint64_t *packets, uint64_t *bytes);
 
 /* socket.c */
 int vbn__xdp_socket_open(struct xdp_queue *xq, const struct vbn_queue_conf *conf);
