@@ -589,6 +589,8 @@ int vbn__xdp_rule_count(const struct vbn_rx_group *group, const struct rx_rule *
 	int n, ret;
 
 	*packets = *bytes = 0;
+	if (!xdp_port(group->port)->program.has_rules || !counted->driver_data)
+		return -EOPNOTSUPP; /* the plain program takes everything, and counts nothing */
 	counts = all_counts(&n);
 	if (!counts)
 		return -ENOMEM;
