@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from command import CANNOT, DONE, SLOWER, USAGE, VERBENA, WORKER_KEYS, CommandTest, main
+from command import CANNOT, DONE, SLOWER, STOPPED, USAGE, VERBENA, WORKER_KEYS, CommandTest, environment, main
 from packets import KEYS, Wire, accounted, captured, ended, ip, own_network, read_pcap, started, strict_json, udp4, verbena, write_pcap
 
 FRAMES = 200
@@ -204,6 +204,19 @@ class Forward(CommandTest):
         loops = {name: body for name, body in re.findall(r"^[0-9a-f]+ <((?:io|mac|macswap)_[0-3])>:\n((?:.+\n)+)", code, re.M)}
         self.assertEqual(len(loops), 12, list(loops))
         self.assertEqual({name for name, body in loops.items() if "capture_burst" in body}, {name for name in loops if name[-1] in "13"})
+
+    def test_stopped_early(self):
+        """Given a signal as soon as it is listened for, whatever is not there yet, then what there is of a result is told."""
+        for args, status in (["fwd", "io"], DONE), (["echo", "--ip", "10.1.0.2/24"], DONE), (["pktgen"], STOPPED):
+            process = subprocess.Popen([VERBENA, *args, "--device", "tap:early", "--json", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       text=True, env=environment())
+            listens = False
+            while not listens and process.poll() is None:
+                with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+                    listens = any(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1 for line in file if line.startswith("SigCgt"))
+            process.send_signal(signal.SIGTERM)
+            found, out, err = ended(process)
+            self.assertEqual((found, strict_json(out)["stopped"]), (status, True), err)
 
     def test_example(self):
         """l2fwd.c: frames go across, their MACs set."""
