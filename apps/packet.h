@@ -91,7 +91,7 @@ struct packet_device {
 /* Why a frame that was received is not sent: the worker counts it. */
 enum drop {
 	DROP_TX_RING_FULL,
-	DROP_NOT_SENDABLE, /* too long for the device, or too short */
+	DROP_NOT_SENDABLE, /* too long for the device, or too short; or it takes none */
 	DROP_QUEUE_FAILED,
 	DROP_AT_THE_END, /* came while the run was winding down */
 	DROP_STRANGER,   /* pktgen: not one of its own */

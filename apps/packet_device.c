@@ -81,6 +81,13 @@ static int open_device(struct packet_run *run, const char *name)
 	return 0;
 }
 
+static int takes_none(const struct packet_device *device)
+{
+	return usage_error(
+		"option --device %s takes no frames: it is a file that is read; name the one to write behind it, as pcap:in.pcap>out.pcap",
+		device->info.name);
+}
+
 int devices_open(struct packet_run *run)
 {
 	int status = 0;
@@ -97,9 +104,10 @@ int devices_open(struct packet_run *run)
 			"option --device %s brings no frames: it is a file that is written; name the one to read before it, as pcap:in.pcap>out.pcap",
 			run->devices[0].info.name);
 	if (!status && !written)
-		status = usage_error(
-			"option --device %s takes no frames: it is a file that is read; name the one to write behind it, as pcap:in.pcap>out.pcap",
-			run->devices[0].info.name);
+		status = takes_none(&run->devices[0]);
+	for (int i = 0; i < run->n_devices && !status; i++)
+		if (!run->command->endless && !device_is_written(&run->devices[i]))
+			status = takes_none(&run->devices[i]);
 	return status;
 }
 

@@ -184,14 +184,12 @@ static int output(struct vbn_buf **bufs, int n, void *arg)
 {
 	struct lane *lane = arg;
 	int64_t room = lane->tx_depth - (int64_t)vbn_queue_outstanding(lane->queue);
-	int sent;
 
 	n = n < room ? n : (int)room;
 	if (n <= 0)
 		return 0;
 	capture_burst(lane->tap, lane->device, CAPTURE_SENT, bufs, n);
-	sent = vbn_send(lane->queue, bufs, n);
-	return sent < 0 ? 0 : sent;
+	return vbn_send(lane->queue, bufs, n);
 }
 
 static int attach(struct packet_worker *worker, struct net_worker *own, int device)

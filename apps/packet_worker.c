@@ -243,6 +243,16 @@ static void drop(struct lane *lane, enum drop why, struct vbn_buf **bufs, int n)
 	vbn_buf_free(bufs, n);
 }
 
+/* None of them. */
+static enum drop why_not_sent(int answer)
+{
+	switch (answer) {
+	case 0: return DROP_TX_RING_FULL;
+	case -EOPNOTSUPP: return DROP_NOT_SENDABLE; /* a file that is only read */
+	default: return DROP_QUEUE_FAILED;
+	}
+}
+
 void lane_send_rest(struct lane *lane, struct vbn_buf **bufs, int n, int got)
 {
 	int at = 0;
@@ -253,7 +263,7 @@ void lane_send_rest(struct lane *lane, struct vbn_buf **bufs, int n, int got)
 		} else if (got == -EMSGSIZE || got == -EINVAL) {
 			drop(lane, DROP_NOT_SENDABLE, bufs + at++, 1);
 		} else {
-			drop(lane, got ? DROP_QUEUE_FAILED : DROP_TX_RING_FULL, bufs + at, n - at);
+			drop(lane, why_not_sent(got), bufs + at, n - at);
 			return;
 		}
 		if (at == n)

@@ -56,6 +56,7 @@
 	X(drop_tx_neighbours_full, "packets whose next hop found no room among the neighbours") \
 	X(drop_tx_waiting, "packets that waited for a neighbour and made room for others")      \
 	X(drop_tx_full, "packets that the queue had no room for")                               \
+	X(drop_tx_refused, "packets to a queue that has failed, or cannot send such")           \
 	X(drop_tx_no_buf, "packets that found no buf for a header or fragment")                 \
 	X(drop_tx_no_end, "packets to a link on which the worker has no queue")                 \
 	X(drop_tx_no_route, "answers for which there is no route or source address")            \

@@ -120,7 +120,7 @@ fast_path void vbn__end_flush(struct vbn_net_end *end)
 	sent = end->queue ? vbn_send(end->queue, end->out, n) : end->output(end->out, n, end->arg);
 	if (unlikely(sent < 0)) {
 		/* The queue has failed, or the first frame is none of its: nothing would ever go. */
-		seat_count_n(seat, drop_tx_full, n);
+		seat_count_n(seat, drop_tx_refused, n);
 		vbn_buf_free(end->out, n);
 		end->n_out = 0;
 		return;

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -115,6 +116,23 @@ class Forward(CommandTest):
             answer = verbena("pktgen", "--device", f"pcap:>{back}", "--count", "100", "--size", "60-900", "--json", "-")
             self.status(answer, DONE)
             self.assertEqual((strict_json(answer.out)["sent"], len(read_pcap(back))), (100, 100))
+
+    def test_answers_to_a_file(self):
+        """Given a router whose one device is a file that is only read, then what is for that one is dropped by name."""
+        question = b"\xff" * 6 + b"\x02\0\0\0\0\x11" + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + b"\x02\0\0\0\0\x11" + \
+            socket.inet_aton("10.1.0.9") + bytes(6) + socket.inet_aton("10.1.0.1")
+        with tempfile.TemporaryDirectory() as folder:
+            there, back = (os.path.join(folder, name) for name in ("in.pcap", "out.pcap"))
+            write_pcap(there, [question])
+            answer = verbena("fwd", "l3", "--device", f"pcap:{there}", "--device", f"pcap:>{back}", "--ip", "10.1.0.1/24", "--ip", "10.2.0.1/24",
+                             "--json", "-")
+            self.status(answer, DONE)
+            drops = strict_json(answer.out)["drops"]
+            self.assertGreater(drops["tx_refused"], 0, drops)
+            self.assertEqual(drops["tx_full"], 0, drops)
+            answer = verbena("pktgen", "--device", f"pcap:>{back}", "--device", f"pcap:{there}", "--count", "1")
+            self.status(answer, USAGE)
+            self.sentence(answer, "takes no frames")
 
     def test_one_file(self):
         """Given a file to read that is to be written, too, by whatever name, or one for two to write, then 2, and it is as it was."""
