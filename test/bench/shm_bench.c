@@ -73,13 +73,13 @@ static struct lane {
 	struct vbn_queue *queue;
 } lanes[] = {
 	{8 * KIB, VBN_OFF, 0, 4096, MOST, NULL, NULL},
-	{8 * KIB, VBN_ON, 0, 4096, MOST, NULL, NULL},
+	{8 * KIB, VBN_ON, 0, 2048, MOST, NULL, NULL},
 	{8 * KIB, VBN_OFF, 64, 1024, MOST, NULL, NULL},
 	{8 * KIB, VBN_ON, 64, 1024, MOST, NULL, NULL},
-	{64 * KIB, VBN_OFF, 64, 256, 8, NULL, NULL},
-	{64 * KIB, VBN_ON, 64, 256, 8, NULL, NULL},
-	{COPY_MOST, VBN_OFF, 16, 64, 2, NULL, NULL},
-	{COPY_MOST, VBN_ON, 16, 64, 2, NULL, NULL},
+	{64 * KIB, VBN_OFF, 64, 128, 8, NULL, NULL},
+	{64 * KIB, VBN_ON, 64, 128, 8, NULL, NULL},
+	{COPY_MOST, VBN_OFF, 16, 32, 2, NULL, NULL},
+	{COPY_MOST, VBN_ON, 16, 32, 2, NULL, NULL},
 };
 enum { N_LANES = sizeof(lanes) / sizeof(lanes[0]) };
 static struct lane *lane = lanes; /* of the contender */

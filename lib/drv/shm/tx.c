@@ -18,7 +18,9 @@ enum {
 	/* Bytes that wait for room before no more plain sends are taken: who sends more than its peer takes would
 	 * else go through bufs by the thousand, none of which is still in the cache when it is copied. */
 	WAITING_MAX = 64 << 10,
-	LENT_MAX = 256 << 10, /* bytes that are lent, likewise */
+	/* Bytes that are lent, likewise: with half as many the receiver waits, with twice as many messages of
+	 * 8 KiB leave the cache. */
+	LENT_MAX = 256 << 10,
 };
 
 static force_inline bool is_fetch(enum shm_kind kind)
