@@ -282,8 +282,7 @@ static force_inline int poll_lane(struct packet_worker *worker, struct lane *lan
 		lane_look_for_end(worker, lane);
 	if (n && capture)
 		capture_burst(lane->tap, lane->device, CAPTURE_RECEIVED, bufs, n);
-	if (n)
-		vbn_net_input(end, bufs, n);
+	vbn_net_input(end, bufs, n); /* with none, too: what other workers have for this one */
 	vbn_net_flush(end);
 	return n;
 }
