@@ -100,8 +100,8 @@ static void make_plain(uint32_t random)
 				 *const from6[] = {PEER6, "fd00::9", "fe80::1", "::1", "2000::1"},
 				 *const to6[] = {OUR6, "fd01::2", "fd01::7", "ff02::1", "fe80::2",
 					 "fd77::1"};
-	static const uint16_t ports[] = {7, 53, 54, 999, 0};
-	uint16_t from_port = ports[random >> 4 & 3], to_port = ports[(random >> 8) % 5];
+	static const uint16_t ports[] = {7, 53, 54, 55, 999, 0};
+	uint16_t from_port = ports[random >> 4 & 3], to_port = ports[(random >> 8) % 6];
 
 	random >>= 12;
 	if (random & 1)
@@ -152,7 +152,7 @@ static struct vbn_udp *open_on(struct stack *on, uint16_t port, const char *ip, 
 static void test_the_short_way_is_the_long_way(void **arg)
 {
 	struct stack *both[2] = {&stack, &tagged};
-	struct vbn_udp *sockets[2][4];
+	struct vbn_udp *sockets[2][5];
 	uint32_t seed = 11;
 
 	(void)arg;
@@ -167,6 +167,7 @@ static void test_the_short_way_is_the_long_way(void **arg)
 			sockets[i][1] = open_on(both[i], 53, OUR4, NULL);
 			sockets[i][2] = open_on(both[i], 54, NULL, PEER4);
 			sockets[i][3] = open_on(both[i], 54, NULL, NULL);
+			sockets[i][4] = open_on(both[i], 55, NULL, PEER4);
 			stack_know(both[i], PEER4);
 			stack_know(both[i], PEER6);
 		}
@@ -192,7 +193,7 @@ static void test_the_short_way_is_the_long_way(void **arg)
 		assert_true(stack_counter(&stack, "udp_received") > 1000);
 		assert_true(!forward || stack_counter(&stack, "forwarded") > 500);
 		for (int i = 0; i < 2; i++) {
-			for (int k = 0; k < 4; k++)
+			for (int k = 0; k < 5; k++)
 				vbn_udp_close(sockets[i][k]);
 			stack_close(both[i]);
 		}
