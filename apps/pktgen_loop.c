@@ -79,8 +79,8 @@ static int due(struct generator *gen, int burst, uint64_t now)
 {
 	double due, frames;
 
-	if (!gen->pace_from_ns)
-		gen->pace_from_ns = now;
+	if (!gen->pace_from_ns) /* the first one is due at once */
+		gen->pace_from_ns = now - (uint64_t)(gen->each / gen->per_ns);
 	due = (double)(now - gen->pace_from_ns) * gen->per_ns - (double)gen->paced;
 	frames = due / gen->each;
 
