@@ -442,8 +442,12 @@ static void report_sleep(const struct vbn_queue *queue, struct mode_report *repo
 {
 	enum vbn_switch asked;
 	const char *why;
-	const bool sleeps = vbn__worker_sleeps(queue->list->worker, &asked, &why);
+	bool sleeps = vbn__worker_sleeps(queue->list->worker, &asked, &why);
 
+	if (shm_queue(queue)->ud) {
+		sleeps = false;
+		why = "who sends datagrams wakes nobody: a worker that receives some polls on";
+	}
 	vbn__mode_add(report, "sleep", vbn__mode_switch(asked), sleeps ? "on" : "off", "%s", why);
 }
 
