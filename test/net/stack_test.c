@@ -1045,6 +1045,7 @@ static void test_what_is_refused(void **arg)
 			&(struct vbn_net_conf){.interfaces = &iface, .n_interfaces = 1}, &net),
 		-EINVAL);
 	stack_open(&stack, NULL, 1500);
+	unit_catch_log(); /* here, where the fixture has its own */
 	assert_int_equal(
 		vbn_net_attach(stack.net,
 			&(struct vbn_net_end_conf){.link = VBN_NET_LINKS - 1, .pool = stack.pool},
