@@ -214,7 +214,7 @@ class Result(CommandTest):
         answer, result = measure("--device", "vhca", "--queues", str(queues), "--iters", "1", timeout=120)
         self.nothing_wrong(answer, result)
         if result["first_message_seconds"] > 2.5:
-            self.assertRegex(answer.err, rf"setting up: \d+ of {2 * queues} queues\n")
+            self.assertRegex(answer.err, rf"setting up: \d+ of {2 * queues} queues\b")
 
     def test_page_size(self):
         answer, result = measure("--device", "vhca", "--iters", "1000", "--vbn-page-size=plain")

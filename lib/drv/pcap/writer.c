@@ -98,8 +98,7 @@ static void put_start(struct pcap_writer *writer)
 /* A pipe that nobody reads is not waited for: that would be for ever, and no signal ends it. */
 static int open_file(const char *file)
 {
-	const int fd =
-		open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+	const int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
 
 	if (fd < 0)
 		return -errno;
