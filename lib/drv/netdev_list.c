@@ -47,7 +47,8 @@ static void ask_speed(int fd, struct ifreq *request, struct netdev_found *found)
 	request->ifr_data = (char *)&speed;
 	if (!answers(fd, SIOCETHTOOL, request))
 		return;
-	mbit = ethtool_cmd_speed(&speed);
+	mbit = (uint32_t)speed.speed_hi << 16 |
+		speed.speed; /* ethtool.h's own shifts an int too far */
 	found->speed_mbit = mbit == (uint32_t)SPEED_UNKNOWN ? 0 : mbit;
 }
 
