@@ -47,8 +47,8 @@ static void ask_speed(int fd, struct ifreq *request, struct netdev_found *found)
 	request->ifr_data = (char *)&speed;
 	if (!answers(fd, SIOCETHTOOL, request))
 		return;
-	mbit = (uint32_t)speed.speed_hi << 16 |
-		speed.speed; /* ethtool.h's own shifts an int too far */
+	/* Not by ethtool_cmd_speed(), which shifts 65535 as an int. */
+	mbit = (uint32_t)speed.speed_hi << 16 | speed.speed;
 	found->speed_mbit = mbit == (uint32_t)SPEED_UNKNOWN ? 0 : mbit;
 }
 
