@@ -364,12 +364,12 @@ static struct totals totals(const struct capture *capture)
 json_t *capture_json(const struct capture *capture)
 {
 	struct totals sum = totals(capture);
+	const uint64_t lost = sum.too_fast + sum.not_written;
 
 	return json_pack("{s:s, s:s?, s:I, s:I, s:I, s:{s:I, s:I}}", "file", capture->path,
 		"filter", capture->expression, "written", (json_int_t)sum.written, "filtered",
-		(json_int_t)sum.filtered, "dropped", (json_int_t)(sum.too_fast + sum.not_written),
-		"drops", "too_fast", (json_int_t)sum.too_fast, "write_failed",
-		(json_int_t)sum.not_written);
+		(json_int_t)sum.filtered, "dropped", (json_int_t)lost, "drops", "too_fast",
+		(json_int_t)sum.too_fast, "write_failed", (json_int_t)sum.not_written);
 }
 
 void capture_print(const struct capture *capture)
