@@ -154,67 +154,6 @@ static void test_few_wait(void **state)
 	assert_int_equal(vbn_queue_outstanding(duo.a), 0);
 }
 
-/* By the box; whether it was by a line of its own. */
-static bool boxed(struct vbn_queue *from, struct vbn_queue *to, const uint64_t *data, size_t len)
-{
-	const struct shm_talk *talk = &shm_queue(to)->talk;
-	const uint16_t sequence = talk->sequence;
-	const uint64_t whole = talk->whole;
-
-	assert_true(shm_queue(from)->talk.turn);
-	assert_int_equal(vbn_send_inline(from, data, len), 1);
-	vbn_flush(from);
-	duo_wait(to, 1);
-	assert_int_equal(duo.events[0].len, len);
-	assert_memory_equal(duo.events[0].buf->data, data, len);
-	vbn_buf_free(&duo.events[0].buf, 1);
-	assert_int_equal(talk->sequence, (uint16_t)(sequence + 1));
-	return talk->whole != whole;
-}
-
-static void by_the_ring(struct vbn_queue *from, struct vbn_queue *to)
-{
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(vbn_send_inline(from, "ring", 4), 1);
-	vbn_flush(from);
-	duo_wait(to, 2);
-	for (int i = 0; i < 2; i++)
-		vbn_buf_free(&duo.events[i].buf, 1);
-}
-
-/* By turns, lines like the one before. Some look under their mask like what is there, some are behind what
- * went by the ring, some are shorter: these go by the word. The sequence comes round twice. */
-static void test_whole_lines(void **state)
-{
-	struct vbn_queue_conf conf = plain();
-	struct vbn_queue *ends[2];
-	uint64_t data[SHM_BOX_DATA / 8] = {0};
-	bool first;
-
-	(void)state;
-	duo_connect(&conf);
-	first = shm_queue(duo.b)->talk.turn;
-	ends[0] = first ? duo.b : duo.a;
-	ends[1] = first ? duo.a : duo.b;
-	for (uint32_t i = 0; i < 150000; i++) {
-		struct vbn_queue *from = ends[i % 2], *to = ends[(i + 1) % 2];
-		const struct shm_talk *talk = &shm_queue(from)->talk;
-		const uint32_t kind = i % 1000, number = i + 1;
-		bool whole = number % BOX_WORD_EACH != 0;
-
-		if (i % 4 == 0)
-			memset(data, (int)i, sizeof(data));
-		if (kind == 7)
-			data[0] = talk->whole ^ box_mask((uint16_t)number);
-		if (kind == 13)
-			by_the_ring(from, to);
-		whole &= kind != 7 && kind != 11 && kind != 13;
-		assert_int_equal(
-			boxed(from, to, data, kind == 11 ? number % 64 : sizeof(data)), whole);
-	}
-	duo_disconnect();
-}
-
 /* What is staged is not seen before the flush. */
 static void test_flush_shows(void **state)
 {
@@ -716,32 +655,6 @@ static void test_lies_in_the_box(void **state)
 	}
 }
 
-/* A line that is not the peer's doing is a message all the same, of whatever is there. */
-static void test_lies_in_a_whole_line(void **state)
-{
-	struct vbn_queue_conf conf = plain();
-	struct vbn_queue *liar, *victim;
-	uint64_t data[SHM_BOX_DATA / 8];
-	struct shm_box *box;
-
-	(void)state;
-	duo_connect(&conf);
-	liar = shm_queue(duo.a)->talk.turn ? duo.a : duo.b;
-	victim = liar == duo.a ? duo.b : duo.a;
-	box = shm_queue(victim)->talk.box;
-	memset(box->whole, 0xa5, sizeof(box->whole));
-	memset(data, 0xa5, sizeof(data));
-	data[0] ^= box_mask(1);
-	duo_wait(victim, 1);
-	assert_int_equal(duo.events[0].len, sizeof(data));
-	assert_memory_equal(duo.events[0].buf->data, data, sizeof(data));
-	vbn_buf_free(&duo.events[0].buf, 1);
-	memset(box->whole, 0x5a, sizeof(box->whole)); /* its turn is over: nobody looks */
-	for (int k = 0; k < 100; k++)
-		assert_int_equal(vbn_poll(duo.worker, duo.events, 1), 0);
-	duo_disconnect();
-}
-
 /* What is never read may be anything: what a head has beside its two words, the ring but for the next
  * header, the box that is not in use, and what a header says of its burst. */
 static void scribble(struct shm_queue *sq)
@@ -753,7 +666,6 @@ static void scribble(struct shm_queue *sq)
 
 	memset(unused, 0xa5, sizeof(*unused));
 	memset(sq->talk.box->fetched_along, 0xa5, sizeof(sq->talk.box->fetched_along));
-	memset(sq->talk.box->fetched_along_too, 0xa5, sizeof(sq->talk.box->fetched_along_too));
 	memset(own + sizeof(*head), 0xa5, SHM_HEAD - sizeof(*head));
 	memset(own + CACHE_LINE + sizeof(head->open), 0xa5,
 		offsetof(struct shm_head, box) - CACHE_LINE - sizeof(head->open));
@@ -846,7 +758,6 @@ int main(void)
 		test(test_first_may_send),
 		test(test_more_than_the_ring),
 		test(test_few_wait),
-		test(test_whole_lines),
 		test(test_flush_shows),
 		test(test_write_then_send),
 		test(test_many_reads),
@@ -866,7 +777,6 @@ int main(void)
 		test(test_long_lies),
 		test(test_lies_about_taken),
 		test(test_lies_in_the_box),
-		test(test_lies_in_a_whole_line),
 		test(test_lies_that_nobody_reads),
 		test(test_nothing_is_left),
 	};

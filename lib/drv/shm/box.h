@@ -1,4 +1,4 @@
-/* box.h - lone messages: lines that both ends read and write by turns (ring.h says why)
+/* box.h - lone messages: two lines that both ends read and write by turns (ring.h says why)
  *
  * A send that finds nothing staged is kept here until the flush; another one moves it into the ring.
  *
@@ -47,42 +47,19 @@ static force_inline void box_stage(struct shm_queue *sq, const void *data, size_
 	tx->put = ++tx->head;
 }
 
-/* By a line of its own, where it is one. */
-static force_inline bool box_send_whole(struct shm_talk *talk, uint64_t ring_pos)
-{
-	struct shm_box *box = talk->box;
-	uint64_t first;
-
-	if (talk->len != SHM_BOX_DATA || talk->said != (uint32_t)ring_pos ||
-		!(talk->sequence % BOX_WORD_EACH))
-		return false;
-	memcpy(&first, talk->data, sizeof(first));
-	first ^= box_mask(talk->sequence);
-	if (unlikely(first == talk->whole))
-		return false;
-	memcpy(box->whole + 1, talk->data + sizeof(first), SHM_BOX_DATA - sizeof(first));
-	talk->whole = first;
-	/* Pairs with box_word_now(): the rest is there. */
-	store_release(&box->whole[0], first);
-	return true;
-}
-
 /* Shows it to the peer, whose turn it then is. */
 static force_inline void box_send(struct shm_queue *sq)
 {
 	struct shm_talk *talk = &sq->talk;
 	struct shm_box *box = talk->box;
 
+	copy_few(box_data(box, talk->len), talk->data, talk->len);
 	talk->staged = talk->turn = false;
 	talk->waits = true;
 	talk->early = false;
 	talk->sequence++;
-	if (!box_send_whole(talk, sq->tx.ring.pos)) {
-		talk->said = (uint32_t)sq->tx.ring.pos;
-		copy_few(box_data(box, talk->len), talk->data, talk->len);
-		/* Pairs with box_word_now(): the data is there, and what was in the ring before. */
-		store_release(&box->word, box_word(talk->sequence, talk->len, talk->said));
-	}
+	/* Pairs with box_look(): the data is there, and what was in the ring before. */
+	store_release(&box->word, box_word(talk->sequence, talk->len, sq->tx.ring.pos));
 	sq->tx.ring.behind_box = true;
 	talk->look_at = clock_cycles() + talk->patience;
 }
@@ -92,16 +69,9 @@ static force_inline void box_send(struct shm_queue *sq)
 /* The word of a message that is in the box, or 0. */
 static force_inline uint64_t box_word_now(const struct shm_talk *talk)
 {
-	const uint16_t next = (uint16_t)(talk->sequence + 1);
 	const uint64_t word = load_acquire(&talk->box->word);
 
-	if (talk->turn)
-		return 0;
-	if (box_sequence(word) == next)
-		return word & ~BOX_IS_WHOLE;
-	if (load_acquire(&talk->box->whole[0]) == talk->whole)
-		return 0;
-	return box_word(next, SHM_BOX_DATA, talk->heard) | BOX_IS_WHOLE;
+	return box_sequence(word) == (uint16_t)(talk->sequence + 1) && !talk->turn ? word : 0;
 }
 
 /* The same, where it is time to look. */
@@ -144,33 +114,14 @@ static force_inline bool box_may_be(uint64_t word, uint64_t pos, uint32_t mask)
 	return (uint32_t)word - (uint32_t)pos <= mask + 1;
 }
 
-static force_inline void box_copy_whole(uint8_t *to, struct shm_talk *talk)
+/* The message has been copied: the box is this end's. */
+static force_inline void box_taken(struct shm_queue *sq)
 {
-	const uint64_t *from = talk->box->whole;
-	uint64_t first;
-
-	talk->whole = load_once(from);
-	first = talk->whole ^ box_mask((uint16_t)(talk->sequence + 1));
-	memcpy(to, &first, sizeof(first));
-	memcpy(to + sizeof(first), from + 1, SHM_BOX_DATA - sizeof(first));
-}
-
-/* Takes the message of that word; the box is this end's then. */
-static force_inline void box_take(struct shm_queue *sq, uint64_t word, uint8_t *to)
-{
-	struct shm_talk *talk = &sq->talk;
-	const uint32_t len = box_len(word);
-
-	if (word & BOX_IS_WHOLE)
-		box_copy_whole(to, talk);
-	else
-		copy_few(to, box_data(talk->box, len), len);
-	talk->heard = (uint32_t)word;
-	if (talk->waits)
-		box_learn(talk);
-	talk->turn = true;
-	talk->waits = false;
-	talk->sequence++;
+	if (sq->talk.waits)
+		box_learn(&sq->talk);
+	sq->talk.turn = true;
+	sq->talk.waits = false;
+	sq->talk.sequence++;
 	sq->tx.ring.behind_box = false;
 }
 

@@ -1,7 +1,7 @@
 /* ring.h - what two queues share: a segment each, with a ring of records that the peer writes and its
  * owner reads
  *
- *   segment:  | taken (line 0) | open, sleeps (line 1) | box (lines 4, 6, 8) | … | ring: `size` bytes, a power of two |
+ *   segment:  | taken (line 0) | open, sleeps (line 1) | box (lines 4, 6) | … | ring: `size` bytes, a power of two |
  *
  * A record is a header of 8 bytes, what its kind has behind it, and data, rounded up to 8; it never
  * passes the ring's end, before which a PAD fills what is left. Positions count bytes and run freely.
@@ -20,26 +20,18 @@
  * The box: a line for both directions. A line that its reader polls has to be fetched twice for each
  * message, by its writer and by its reader; one that the reader answers in comes with the right to
  * write it, and so half as often. So a lone message of up to SHM_BOX_DATA bytes goes into the box,
- * lines that both ends read and write, where it is this end's turn: it is the turn of who has received
- * the last message of the box. Two that talk by turns need no ring at all.
+ * two lines that both ends read and write, where it is this end's turn: it is the turn of who has
+ * received the last message of the box. Two that talk by turns need no ring at all.
  *
- *   word:     | sequence: 16 | 0: 1 | len: 15 | ring position: 32 |, then data
+ *   word:     | sequence: 16 | 0: 8 | len: 8 | ring position: 32 |, then data
  *
- * Up to 56 bytes of data stand behind the word, in one line; more in another one, which costs about
- * as much again. Between two of them is one that is left empty: there are CPUs that fetch lines by
- * pairs, and a look would take the second one away from who is about to write it.
+ * Up to 56 bytes of data stand behind the word, in one line; more in the other one, which costs about
+ * as much again. Between the two is one that is left empty: there are CPUs that fetch lines by pairs,
+ * and a look would take the second one away from who is about to write it.
  *
  * The word is stored last. Its position says what was in the ring before the message; the first record
  * behind it is marked (SHM_BEHIND_BOX), so that no message overtakes another. Of the two segments it is
  * the box of the one with the lower nonce, whose end has the first turn.
- *
- * A message of exactly a line needs no word: it has the line `whole`, and is there once that line's
- * first word has changed, which is stored last. Each end knows what was in it, since each message that
- * goes through it is seen by both. So that equal messages look different, too, the first word is stored
- * under a mask that the sequence gives (box_mask()). What such a message does not tell is its position
- * in the ring: it is that of the sender's last word. Where this does not hold, where the masked word
- * happens to be what is there already, and each BOX_WORD_EACH messages (lest an old word should pass for
- * a new one when the sequence comes round), a message of that length goes by the word like others.
  *
  * Large data need not pass the ring: a record may name bytes of a zone that its writer has lent to the
  * reader, who copies them from there. They are the writer's again when `taken` is behind the record.
@@ -72,14 +64,12 @@ struct shm_head {
 	 * word */
 	uint32_t open cache_aligned; /* 1; 0: the owner takes nothing more */
 	uint32_t sleeps; /* 1: the owner sleeps, or is about to; who wakes it stores 0 */
-	/* line 4, 6, 8: of who has the turn */
+	/* line 4, 6: of who has the turn */
 	struct shm_box {
 		uint64_t word;
 		uint8_t few[CACHE_LINE - sizeof(uint64_t)];
 		uint8_t fetched_along[CACHE_LINE]; /* by a look, of some CPUs: nothing is here */
 		uint8_t many[CACHE_LINE];
-		uint8_t fetched_along_too[CACHE_LINE];
-		uint64_t whole[CACHE_LINE / sizeof(uint64_t)];
 	} box __attribute__((__aligned__(4 * CACHE_LINE)));
 };
 static_assert(offsetof(struct shm_head, open) == CACHE_LINE &&
@@ -95,10 +85,7 @@ static force_inline bool head_is_awake(const struct shm_head *head)
 	return load_once((const uint64_t *)(const void *)&head->open) == SHM_AWAKE;
 }
 
-enum { SHM_BOX_DATA = CACHE_LINE, BOX_WORD_EACH = 1 << 14 };
-
-/* Of a word that an end makes for itself of what is in `whole`; in one that comes, it means nothing. */
-#define BOX_IS_WHOLE (1ull << 47)
+enum { SHM_BOX_DATA = CACHE_LINE };
 
 static force_inline uint64_t box_word(uint16_t sequence, uint32_t len, uint64_t pos)
 {
@@ -112,14 +99,7 @@ static force_inline uint16_t box_sequence(uint64_t word)
 
 static force_inline uint32_t box_len(uint64_t word)
 {
-	return (uint32_t)(word >> 32) & 0x7fff;
-}
-
-/* Under which the first word of a whole line is stored. The factor is 2^64 by the golden ratio, so that
- * masks of neighbours have little in common. */
-static force_inline uint64_t box_mask(uint16_t sequence)
-{
-	return sequence * 0x9e3779b97f4a7c15;
+	return (uint32_t)(word >> 32) & 0xffff;
 }
 
 enum shm_kind {

@@ -207,17 +207,15 @@ enum { SLOT_PLAIN, SLOT_WQE };
 /* The box as one end has it. */
 struct shm_talk {
 	struct shm_box *box;
-	uint64_t whole;    /* the first word of the box's whole line, as it was last */
 	uint64_t look_at;  /* clock_cycles(): not before, where it waits for an answer */
 	uint32_t patience; /* cycles until the first look */
 	uint32_t least;    /* between two looks */
 	uint32_t len;
-	uint32_t said, heard; /* the ring position in the last word that was sent, and received */
-	uint16_t sequence;    /* of the last message, whoever sent it */
-	bool turn;            /* this end may send */
-	bool waits;           /* it has sent the last one */
-	bool early;           /* and looked before the answer was there */
-	bool staged; /* what follows is to be sent with the flush, by the box or the ring */
+	uint16_t sequence; /* of the last message, whoever sent it */
+	bool turn;         /* this end may send */
+	bool waits;        /* it has sent the last one */
+	bool early;        /* and looked before the answer was there */
+	bool staged;       /* what follows is to be sent with the flush, by the box or the ring */
 	uint8_t data[SHM_BOX_DATA];
 };
 

@@ -14,8 +14,8 @@
 #include "drv/shm/shm.h"
 
 /* 1 had no life word, and the lines of the box one behind the other; 2 no word of who sleeps; 3 no
- * whole line in the box; 4 no datagrams; 5 no references. */
-enum { SHM_VERSION = 6, SHM_VERSION_MIN = 6 };
+ * datagrams; 4 no references. */
+enum { SHM_VERSION = 5, SHM_VERSION_MIN = 5 };
 
 enum { SHM_REPLY_FDS = 2 };
 
