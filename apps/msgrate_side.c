@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
+enum { COPIED_ONCE = 64 << 10 };
+
 #define SETUP_TIMEOUT (20 * SECOND)
 #define PEER_TIMEOUT  (60 * SECOND) /* the monitor ends it, where the other process is lost */
 /* A drain is over when nothing came for so long; who has sent a signal waits no second for it. */
@@ -44,8 +46,8 @@ static int create_pools(struct side *side)
 	struct vbn_zone_conf zone = {.name = "msgrate"};
 	int err;
 
-	/* Those that processes of one host copy once; smaller ones are better off with transparent pages. */
-	if (side->run->port_info.link == VBN_LINK_HOST && size >= 4096)
+	/* What processes of one host copy once: below, two cores that copy once each carry more. */
+	if (side->run->port_info.link == VBN_LINK_HOST && size >= COPIED_ONCE)
 		zone.memfd = VBN_ON;
 	size_pools(side, &tx, &rx);
 	zone.size = vbn_pool_footprint(&rx) + (tx.n_bufs ? vbn_pool_footprint(&tx) : 0);

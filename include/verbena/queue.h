@@ -159,7 +159,8 @@ struct vbn_queue_conf {
 	 * the ring and out of it, where they lie in a zone that is shared (memfd = ON, verbena/zone.h) and
 	 * the peer has mapped it, which happens behind the connect; others go by the ring, in order with
 	 * them. A send's buf then is free, or comes back, when the peer has received it, not before, and a
-	 * queue that is destroyed or reset takes back what was not received. ON: -ENOTSUP unless tx_pool's
+	 * queue that is destroyed or reset takes back what was not received. It halves what copying costs;
+	 * up to some 64 KiB two cores that share the copying carry more by the ring. ON: -ENOTSUP unless tx_pool's
 	 * zone is shared. AUTO: where it is. */
 	enum vbn_switch by_reference;
 
