@@ -1,8 +1,10 @@
-/* copy.h - the few bytes of a small message, copied without a call */
+/* copy.h - the bytes of a message, copied without a call where they are few */
 #ifndef VBN_COPY_H
 #define VBN_COPY_H
 
 #include "base/base.h"
+
+enum { COPY_FEW = 128 }; /* bytes that are copied without a call */
 
 /* memcpy() for a few bytes: no call, no byte past either end, and no loop up
  * to 128. The first half and the last half, which overlap. */
@@ -33,6 +35,15 @@ static force_inline void copy_few(uint8_t *to, const uint8_t *from, size_t len)
 		for (size_t at = 0; at < len; at++)
 			to[at] = from[at];
 	}
+}
+
+/* A message of any length, most often a small one. */
+static force_inline void copy_message(uint8_t *to, const uint8_t *from, size_t len)
+{
+	if (likely(len <= COPY_FEW))
+		copy_few(to, from, len);
+	else
+		memcpy(to, from, len);
 }
 
 #endif

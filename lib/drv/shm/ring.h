@@ -258,6 +258,12 @@ static inline uint64_t ring_unpublished(const struct ring_writer *w)
 	return w->pos - w->begin;
 }
 
+/* More than this is shown before the flush, so that the peer takes it meanwhile. */
+static force_inline bool ring_is_much(const struct ring_writer *w)
+{
+	return w->pos - w->begin > w->mask / 8;
+}
+
 /* Takes the peer's word for what it has taken. False: it cannot be. */
 static inline bool ring_refresh(struct ring_writer *w, const struct shm_head *peer)
 {
@@ -290,6 +296,18 @@ static force_inline bool ring_pad(struct ring_writer *w, uint32_t size)
 static force_inline uint64_t ring_look(uint8_t *ring, uint32_t mask, uint64_t pos)
 {
 	return load_acquire(ring_word(ring, mask, pos));
+}
+
+enum { RING_AHEAD = 4 }; /* lines of a burst that are fetched before they are looked at */
+
+/* Fetches what is to come of the burst that the record at `pos` begins, or is in. */
+static force_inline void ring_fetch_ahead(
+	const uint8_t *ring, uint32_t mask, uint64_t pos, uint64_t header, uint64_t *burst)
+{
+	if (header >> 48)
+		*burst = pos + (header >> 48) * CACHE_LINE;
+	if (pos + RING_AHEAD * CACHE_LINE < *burst)
+		__builtin_prefetch(ring + ((pos + RING_AHEAD * CACHE_LINE + SHM_WORD) & mask));
 }
 
 #endif

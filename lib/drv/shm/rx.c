@@ -5,11 +5,7 @@
 #include "drv/shm/life.h"
 #include "drv/shm/ud.h"
 
-enum {
-	FEW = 128,    /* bytes that are copied without a call */
-	AHEAD = 4,    /* lines of a burst that are fetched before they are looked at */
-	OTHERS = 256, /* records that are no messages, at the most in one call */
-};
+enum { OTHERS = 256 }; /* records that are no messages, at the most in one call */
 
 /* What stands behind the header of a record of each kind. */
 static const uint8_t extra_of[SHM_N_KINDS] = {
@@ -351,18 +347,11 @@ static force_inline int take(
 			    at + size <= mask + 1 && top != bottom)) {
 			const uint8_t *from = ring + at + SHM_WORD;
 
-			if (header >> 48)
-				burst = pos + (header >> 48) * CACHE_LINE;
-			if (pos + AHEAD * CACHE_LINE < burst)
-				__builtin_prefetch(
-					ring + ((pos + AHEAD * CACHE_LINE + SHM_WORD) & mask));
+			ring_fetch_ahead(ring, mask, pos, header, &burst);
 			buf = *--top;
 			vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
 			buf_set(buf, (uint8_t *)buf + data_at, word | len);
-			if (likely(len <= FEW))
-				copy_few((uint8_t *)buf + data_at, from, len);
-			else
-				memcpy((uint8_t *)buf + data_at, from, len);
+			copy_message((uint8_t *)buf + data_at, from, len);
 			if (events)
 				events[got] = (struct vbn_event){.queue = &sq->queue,
 					.buf = buf,

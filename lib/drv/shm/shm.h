@@ -306,6 +306,24 @@ struct shm_queue {
 	int pid; /* the peer's */
 };
 
+static force_inline uint32_t tx_slots_free(const struct shm_tx *tx)
+{
+	return tx->mask + 1 - (tx->head - tx->tail);
+}
+
+/* All that is put is shown: plain sends are over. */
+static force_inline void tx_rang(struct shm_queue *sq)
+{
+	struct shm_tx *tx = &sq->tx;
+
+	tx->rung = tx->put;
+	count_add(&sq->queue.stats.tx_doorbells, 1);
+	if (likely(!tx->n_wqes)) {
+		count_add(&sq->queue.stats.tx_done, tx->rung - tx->tail);
+		tx->tail = tx->done = tx->rung;
+	}
+}
+
 static force_inline struct shm_queue *shm_queue(const struct vbn_queue *queue)
 {
 	return container_of((struct vbn_queue *)(uintptr_t)queue, struct shm_queue, queue);

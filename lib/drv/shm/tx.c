@@ -14,7 +14,6 @@ struct operation {
 };
 
 enum {
-	FEW = 128, /* bytes that are copied without a call */
 	/* Bytes that wait for room before no more plain sends are taken: who sends more than its peer takes would
 	 * else go through bufs by the thousand, none of which is still in the cache when it is copied. */
 	WAITING_MAX = 64 << 10,
@@ -26,11 +25,6 @@ enum {
 static force_inline bool is_fetch(enum shm_kind kind)
 {
 	return kind == SHM_READ || kind == SHM_FETCH_ADD || kind == SHM_CMP_SWAP;
-}
-
-static force_inline uint32_t slots_free(const struct shm_tx *tx)
-{
-	return tx->mask + 1 - (tx->head - tx->tail);
 }
 
 /* ---- room and publishing ---- */
@@ -64,19 +58,6 @@ fast_path uint8_t *vbn__shm_room(struct shm_queue *sq, uint32_t size)
 	return ring_pad(w, size) ? ring_room(w, size) : NULL;
 }
 
-/* All that is put is shown: plain sends are over. */
-static force_inline void rang(struct shm_queue *sq)
-{
-	struct shm_tx *tx = &sq->tx;
-
-	tx->rung = tx->put;
-	count_add(&sq->queue.stats.tx_doorbells, 1);
-	if (likely(!tx->n_wqes)) {
-		count_add(&sq->queue.stats.tx_done, tx->rung - tx->tail);
-		tx->tail = tx->done = tx->rung;
-	}
-}
-
 /* Behind what shows a burst: sleep.c says what keeps the CPU from looking before. */
 static force_inline bool peer_is_awake(const struct shm_tx *tx)
 {
@@ -89,7 +70,7 @@ static cold bool rang_asleep(struct shm_queue *sq)
 {
 	if (!vbn__shm_wake(sq))
 		return false;
-	rang(sq);
+	tx_rang(sq);
 	return true;
 }
 
@@ -100,7 +81,7 @@ fast_path bool vbn__shm_publish(struct shm_queue *sq)
 	ring_publish(&tx->ring);
 	if (unlikely(!peer_is_awake(tx)))
 		return rang_asleep(sq);
-	rang(sq);
+	tx_rang(sq);
 	return true;
 }
 
@@ -110,7 +91,7 @@ static force_inline void publish_box(struct shm_queue *sq)
 	if (unlikely(!peer_is_awake(&sq->tx)))
 		rang_asleep(sq);
 	else
-		rang(sq);
+		tx_rang(sq);
 }
 
 /* ---- operations that wait ---- */
@@ -339,10 +320,10 @@ static fast_path void take_back(struct shm_queue *sq)
 /* A slot for one more. False: there is none, or the queue has failed meanwhile. */
 static fast_path bool reserve(struct shm_queue *sq)
 {
-	if (likely(slots_free(&sq->tx)))
+	if (likely(tx_slots_free(&sq->tx)))
 		return true;
 	take_back(sq);
-	return slots_free(&sq->tx) && !sq->queue.failed;
+	return tx_slots_free(&sq->tx) && !sq->queue.failed;
 }
 
 static fast_path struct shm_wqe *begin_wqe(
@@ -425,12 +406,6 @@ static fast_path int stage_any(
 
 /* ---- stage: plain sends ---- */
 
-/* More than this is shown before the flush, so that the peer takes it meanwhile. */
-static force_inline bool is_much(const struct ring_writer *w)
-{
-	return w->pos - w->begin > w->mask / 8;
-}
-
 /* A plain buf by itself. */
 static noinline fast_path bool send_lone(struct shm_queue *sq, struct vbn_buf *buf)
 {
@@ -466,7 +441,7 @@ static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, co
 		box_to_ring(sq);
 	w = tx->ring;
 	home = pool_open(tx->pool);
-	n = min(n, (int)slots_free(tx));
+	n = min(n, (int)tx_slots_free(tx));
 	for (i = 0; i < n; i++) {
 		struct vbn_buf *buf = bufs[i];
 		const uint32_t len = buf->len, size = record_size(extra, len);
@@ -479,17 +454,14 @@ static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, co
 			break;
 		if (has_imm)
 			*(uint64_t *)(void *)(at + SHM_WORD) = imms[i];
-		if (likely(len <= FEW))
-			copy_few(at + SHM_WORD + extra, buf->data, len);
-		else
-			memcpy(at + SHM_WORD + extra, buf->data, len);
+		copy_message(at + SHM_WORD + extra, buf->data, len);
 		ring_put(&w, size, record_header(has_imm ? SHM_SEND_IMM : SHM_SEND, len));
 		tx->slots[(head + (uint32_t)i) & tx->mask] = SLOT_PLAIN;
 		vbn__buf_debug_sent(buf);
 		vbn__buf_debug_done(buf);
 		pool_take_home(&home, buf);
 		bytes += len;
-		if (unlikely(len > FEW && is_much(&w))) {
+		if (unlikely(len > COPY_FEW && ring_is_much(&w))) {
 			i++;
 			break;
 		}
@@ -509,10 +481,10 @@ static noinline fast_path int send_other(
 	struct shm_tx *tx = &sq->tx;
 	const uint32_t size = record_size(SHM_WORD, buf->len);
 
-	if (is_much(&tx->ring) && !vbn__shm_publish(sq))
+	if (ring_is_much(&tx->ring) && !vbn__shm_publish(sq))
 		return -EPIPE;
 	if (tx->put == tx->head && buf_word(buf) == tx->plain && buf->len <= tx->longest &&
-		slots_free(tx) && vbn__shm_room(sq, size))
+		tx_slots_free(tx) && vbn__shm_room(sq, size))
 		return -EAGAIN; /* there is room now */
 	if (unlikely(sq->queue.failed))
 		return -EPIPE;
@@ -578,7 +550,7 @@ static fast_path int stage_all(
 			return i ? i : ret;
 		if (unlikely(queue->failed))
 			return i + 1;
-		if (is_much(&sq->tx.ring) && !vbn__shm_publish(sq))
+		if (ring_is_much(&sq->tx.ring) && !vbn__shm_publish(sq))
 			return i + 1;
 	}
 	return n;

@@ -120,6 +120,16 @@ static force_inline struct ud_target *ud_target(uint64_t handle)
 	return (struct ud_target *)(uintptr_t)handle;
 }
 
+/* Bytes of a record in a ring of datagrams; 0: it is none. */
+static inline uint32_t ud_record_size(uint64_t header, uint32_t mask)
+{
+	const uint32_t kind = record_kind(header), len = record_len(header);
+
+	if (len > mask || (kind == SHM_PAD && len < SHM_WORD))
+		return 0;
+	return kind == SHM_PAD ? len : record_size(kind == SHM_SEND_IMM ? SHM_WORD : 0, len);
+}
+
 static force_inline void ud_drop(struct shm_queue *sq, enum ud_drop which)
 {
 	count_add(&sq->ud->drops[which], 1);

@@ -5,8 +5,6 @@
 #include "drv/shm/ud.h"
 
 enum {
-	FEW = 128,    /* bytes that are copied without a call */
-	AHEAD = 4,    /* lines of a burst that are fetched before they are looked at */
 	TURN = 64,    /* datagrams of one sender before the next one's */
 	INLETS = 32,  /* senders that are looked at in one call */
 	OTHERS = 256, /* records of one that yield nothing, at the most in one call */
@@ -124,17 +122,10 @@ static force_inline int take_from(struct shm_queue *sq, struct ud_inlet *inlet,
 			struct vbn_buf *buf = *--top;
 			uint8_t *data = (uint8_t *)buf + data_at;
 
-			if (header >> 48)
-				burst = pos + (header >> 48) * CACHE_LINE;
-			if (pos + AHEAD * CACHE_LINE < burst)
-				__builtin_prefetch(
-					ring + ((pos + AHEAD * CACHE_LINE + SHM_WORD) & mask));
+			ring_fetch_ahead(ring, mask, pos, header, &burst);
 			vbn__buf_debug_alloc(pool, buf, __builtin_return_address(0));
 			buf_set(buf, data, word | len);
-			if (likely(len <= FEW))
-				copy_few(data, from, len);
-			else
-				memcpy(data, from, len);
+			copy_message(data, from, len);
 			name_source(inlet, buf, data);
 			if (events)
 				events[got] = (struct vbn_event){.queue = &sq->queue,
@@ -270,12 +261,11 @@ static uint64_t find_end(const struct ud_inlet *inlet)
 
 	while (pos - inlet->pos <= inlet->mask &&
 		(header = ring_look(inlet->ring, inlet->mask, pos))) {
-		const uint32_t kind = record_kind(header), len = record_len(header);
+		const uint32_t size = ud_record_size(header, inlet->mask);
 
-		if (len > inlet->mask || (kind == SHM_PAD && len < SHM_WORD))
+		if (!size)
 			break;
-		pos += kind == SHM_PAD ? len
-				       : record_size(kind == SHM_SEND_IMM ? SHM_WORD : 0, len);
+		pos += size;
 	}
 	return pos;
 }

@@ -4,8 +4,6 @@
 #include "base/copy.h"
 #include "drv/shm/ud.h"
 
-enum { FEW = 128 }; /* bytes that are copied without a call */
-
 /* ---- ways ---- */
 
 /* What lies in the ring from `pos` on, as this end wrote it; the peer may have written over it. */
@@ -15,13 +13,12 @@ static uint64_t count_from(const struct ring_writer *w, uint64_t pos)
 
 	while ((int64_t)(w->begin - pos) > 0) {
 		const uint64_t header = load_once(ring_word(w->ring, w->mask, pos));
-		const uint32_t kind = record_kind(header), len = record_len(header);
+		const uint32_t size = ud_record_size(header, w->mask);
 
-		if (len > w->mask || (kind == SHM_PAD && len < SHM_WORD))
+		if (!size)
 			break;
-		n += kind != SHM_PAD;
-		pos += kind == SHM_PAD ? len
-				       : record_size(kind == SHM_SEND_IMM ? SHM_WORD : 0, len);
+		n += record_kind(header) != SHM_PAD;
+		pos += size;
 	}
 	return n;
 }
@@ -114,19 +111,14 @@ cold void vbn__shm_ud_news(struct shm_queue *sq)
 
 /* ---- stage: any buf ---- */
 
-static force_inline uint32_t slots_free(const struct shm_tx *tx)
-{
-	return tx->mask + 1 - (tx->head - tx->tail);
-}
-
 /* A slot for one more. */
 static fast_path bool reserve(struct shm_queue *sq)
 {
-	if (likely(slots_free(&sq->tx)))
+	if (likely(tx_slots_free(&sq->tx)))
 		return true;
 	vbn__shm_follow(sq);
 	vbn__shm_release(sq, sq->tx.done, VBN_OK, NULL, 0);
-	return slots_free(&sq->tx);
+	return tx_slots_free(&sq->tx);
 }
 
 /* Room in the peer's ring; NULL: there is none, or no peer, and the datagram is dropped. */
@@ -229,12 +221,6 @@ static noinline fast_path int send_other(
 
 /* ---- stage: plain bufs ---- */
 
-/* More than this is shown before the flush, so that the peer takes it meanwhile. */
-static force_inline bool is_much(const struct ring_writer *w)
-{
-	return w->pos - w->begin > w->mask / 8;
-}
-
 /* Copies plain bufs that find room; they go home at once. */
 static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, const uint32_t *imms,
 	int n, const bool has_imm)
@@ -248,7 +234,7 @@ static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, co
 	uint64_t bytes = 0, handle = 0;
 	int i;
 
-	n = min(n, (int)slots_free(tx));
+	n = min(n, (int)tx_slots_free(tx));
 	for (i = 0; i < n; i++) {
 		struct vbn_buf *buf = bufs[i];
 		const uint32_t len = buf->len, size = record_size(extra, len);
@@ -271,17 +257,14 @@ static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, co
 			break;
 		if (has_imm)
 			*(uint64_t *)(void *)(at + SHM_WORD) = imms[i];
-		if (likely(len <= FEW))
-			copy_few(at + SHM_WORD + extra, buf->data, len);
-		else
-			memcpy(at + SHM_WORD + extra, buf->data, len);
+		copy_message(at + SHM_WORD + extra, buf->data, len);
 		ring_put(&w, size, record_header(has_imm ? SHM_SEND_IMM : SHM_SEND, len));
 		tx->slots[(head + (uint32_t)i) & tx->mask] = SLOT_PLAIN;
 		vbn__buf_debug_sent(buf);
 		vbn__buf_debug_done(buf);
 		pool_take_home(&home, buf);
 		bytes += len;
-		if (unlikely(len > FEW && is_much(&w))) {
+		if (unlikely(len > COPY_FEW && ring_is_much(&w))) {
 			i++;
 			break;
 		}
@@ -289,7 +272,7 @@ static force_inline int send_run(struct shm_queue *sq, struct vbn_buf **bufs, co
 	pool_close(&home);
 	if (way)
 		way->ring = w;
-	if (unlikely(i < n) && way && is_much(&w))
+	if (unlikely(i < n) && way && ring_is_much(&w))
 		vbn__shm_ud_show(sq, way);
 	tx->head = tx->put = head + (uint32_t)i;
 	count_add(&sq->queue.stats.tx_messages, (uint64_t)i);
@@ -374,12 +357,7 @@ static fast_path void flush(struct vbn_queue *queue)
 	}
 	if (tx->rung == tx->head)
 		return;
-	tx->rung = tx->head;
-	count_add(&queue->stats.tx_doorbells, 1);
-	if (likely(!tx->n_wqes)) {
-		count_add(&queue->stats.tx_done, tx->rung - tx->tail);
-		tx->tail = tx->done = tx->rung;
-	}
+	tx_rang(sq);
 }
 
 void vbn__shm_ud_tx_ops(struct queue_ops *ops)
