@@ -3,8 +3,6 @@
 #include "duo.h"
 
 #include <sched.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 /* Linked ahead of libibverbs, where it is; naming it keeps the linker from leaving it out. */
 extern const char *vhca_present(void) __attribute__((weak));
@@ -280,24 +278,4 @@ void duo_reset(struct vbn_queue *queue)
 		duo_patience(start);
 	}
 	assert_int_equal(ret, 0);
-}
-
-void duo_ask(const char *line)
-{
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int length =
-		snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "verbena-vhca/%d", getpid());
-	char answer[128] = "";
-
-	assert_true(fd >= 0);
-	assert_int_equal(
-		connect(fd, (struct sockaddr *)&name,
-			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)),
-		0);
-	assert_int_equal(write(fd, line, strlen(line)), strlen(line));
-	assert_int_equal(write(fd, "\n", 1), 1);
-	assert_true(read(fd, answer, sizeof(answer) - 1) > 0);
-	assert_has(answer, "ok");
-	close(fd);
 }

@@ -65,9 +65,6 @@ void duo_stream(struct vbn_queue *from, struct vbn_queue *to, uint64_t n);
 /* Polls until the queue can be reset, and resets it. */
 void duo_reset(struct vbn_queue *queue);
 
-/* One line to the emulated device's status socket, which must answer "ok". */
-void duo_ask(const char *line);
-
 /* ---- duo_cases.c ---- */
 
 /* The queue's one event of its failure; what had arrived before is let go. */

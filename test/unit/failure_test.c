@@ -6,6 +6,7 @@
  */
 
 #include "duo.h"
+#include "vhca_ask.h"
 
 #include <stdlib.h>
 
@@ -344,12 +345,12 @@ static void test_port_flap(void **state)
 	duo_connect(&conf);
 	duo_stream(duo.a, duo.b, 100);
 	unit_catch_log();
-	duo_ask("port mlx5_0 down");
+	vhca_tell("port mlx5_0 down");
 	do {
 		vbn_port_info(duo.port, &info);
 		duo_patience(start);
 	} while (info.up);
-	duo_ask("port mlx5_0 up");
+	vhca_tell("port mlx5_0 up");
 	do {
 		vbn_port_info(duo.port, &info);
 		duo_patience(start);
@@ -376,10 +377,10 @@ static void test_gid_moves(void **state)
 	duo_stream(duo.a, duo.b, 10);
 	unit_catch_log();
 	snprintf(line, sizeof(line), "gid mlx5_0 del %d", before);
-	duo_ask(line);
-	duo_ask("gid mlx5_0 add 10.1.2.3 v2");
+	vhca_tell(line);
+	vhca_tell("gid mlx5_0 add 10.1.2.3 v2");
 	snprintf(line, sizeof(line), "gid mlx5_0 add %s v2", gid);
-	duo_ask(line);
+	vhca_tell(line);
 	do {
 		vbn_port_info(duo.port, &info);
 		duo_patience(start);
@@ -545,7 +546,7 @@ static void test_device_fatal(void **state)
 	duo_connect(&shared);
 	duo_stream(duo.a, duo.b, 10);
 	assert_int_equal(vbn_send_one(first, duo_buf(0, 10)), 1); /* staged */
-	duo_ask("fatal mlx5_0");
+	vhca_tell("fatal mlx5_0");
 	duo_expect_failed(first, VBN_DEVICE_ERROR, "its device reports a fatal error");
 	duo_expect_failed(duo.a, VBN_DEVICE_ERROR, "its device reports a fatal error");
 	assert_int_equal(vbn_queue_outstanding(first), 0);

@@ -1,6 +1,7 @@
 /* raw_failure_test.c - raw queues with more than they can take, reset, failed and destroyed at work */
 
 #include "raw_wire.h"
+#include "vhca_ask.h"
 
 /* What was sent and nobody took is counted by its name: none is lost without one. */
 static void test_overload(void **state)
@@ -148,10 +149,10 @@ static void test_device_fatal(void **state)
 	for (int i = 0; i < 16; i++)
 		bufs[i] = formed((uint64_t)i, PLAIN);
 	assert_int_equal(vbn_send(wire.tx, bufs, 16), 16);
-	ask("fatal mlx5_0");
+	vhca_tell("fatal mlx5_0");
 	vbn_flush(wire.tx);
 	expect_failed(wire.tx, VBN_DEVICE_ERROR, "fatal error");
-	ask("fatal mlx5_1");
+	vhca_tell("fatal mlx5_1");
 	expect_failed(wire.rx[0], VBN_DEVICE_ERROR, "fatal error");
 }
 
@@ -294,12 +295,12 @@ static void test_port_flap(void **state)
 	connect_wire(&conf, 1);
 	take_everything();
 	stream(all_plain, 100);
-	ask("port mlx5_1 down");
+	vhca_tell("port mlx5_1 down");
 	wait_port(false);
 	send_frame(formed(1, PLAIN));
 	settle();
 	assert_null(look(0));
-	ask("port mlx5_1 up");
+	vhca_tell("port mlx5_1 up");
 	wait_port(true);
 	stream(all_plain, 100);
 	assert_logged("went down");

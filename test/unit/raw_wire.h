@@ -123,9 +123,6 @@ enum form in_runs(uint64_t number);
 void expect_failed(struct vbn_queue *queue, enum vbn_status status, const char *words);
 void reset(struct vbn_queue *queue);
 
-/* Of the emulated device. */
-void ask(const char *line);
-
 /* ---- the groups: how many tests have failed ---- */
 
 int striding_tests(void);

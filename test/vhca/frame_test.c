@@ -8,6 +8,8 @@
 
 #include "vhca/route.h"
 
+#include "../unit/vhca_ask.h"
+
 #include <cmocka.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -352,7 +354,7 @@ static unsigned long counted(const char *name)
 	unsigned long sum = 0;
 	char key[64];
 
-	ask("status\n", status, sizeof(status));
+	vhca_ask("status", status, sizeof(status));
 	snprintf(key, sizeof(key), "\"%s\":", name);
 	for (const char *at = status; (at = strstr(at, key)); at += strlen(key))
 		sum += strtoul(at + strlen(key), NULL, 10);
@@ -548,7 +550,7 @@ static void expect_told(const char *line, const char *wanted)
 {
 	char answer[256];
 
-	ask(line, answer, sizeof(answer));
+	vhca_ask(line, answer, sizeof(answer));
 	assert_string_equal(answer, wanted);
 }
 
@@ -560,14 +562,14 @@ static void test_gids_are_addresses_of_the_link(void **state)
 	expect_no_answer(0, "\x0a\7\0\1");
 	expect_no_answer(VLAN, "\x0a\0\0\1");
 	expect_no_answer(0, "\x0a\0\0\x50");
-	expect_told("gid mlx5_0 add 10.0.0.80 v2\n", "ok 8\n");
-	expect_told("gid mlx5_0 add 10.0.0.80 v2 9\n", "ok 9\n");
+	expect_told("gid mlx5_0 add 10.0.0.80 v2", "ok 8\n");
+	expect_told("gid mlx5_0 add 10.0.0.80 v2 9", "ok 9\n");
 	expect_answer(0, "\x0a\0\0\x50");
 	expect_answer(9, "\x0a\0\0\x50");
-	expect_told("gid mlx5_0 del 8\n", "ok\n");
+	expect_told("gid mlx5_0 del 8", "ok\n");
 	expect_no_answer(0, "\x0a\0\0\x50");
 	expect_answer(9, "\x0a\0\0\x50");
-	expect_told("gid mlx5_0 del 9\n", "ok\n");
+	expect_told("gid mlx5_0 del 9", "ok\n");
 }
 
 /* ---- what others make of the frames ---- */

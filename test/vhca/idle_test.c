@@ -6,14 +6,13 @@
  * are tests of that.
  */
 
+#include "../unit/vhca_ask.h"
 #include "pair.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,26 +50,6 @@ enum {
 
 /* ---- what the process says of it ---- */
 
-/* What `verbena vhca status` would be answered. */
-static void ask_status(char *answer, size_t size)
-{
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	size_t n = 0;
-	ssize_t got;
-
-	n = (size_t)snprintf(
-		name.sun_path + 1, sizeof(name.sun_path) - 1, "verbena-vhca/%d", getpid());
-	assert_int_equal(connect(fd, (struct sockaddr *)&name,
-				 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)),
-		0);
-	assert_int_equal(write(fd, "status\n", 7), 7);
-	for (n = 0; (got = read(fd, answer + n, size - 1 - n)) > 0;)
-		n += (size_t)got;
-	answer[n] = '\0';
-	close(fd);
-}
-
 /* Whether the engine dozes, and how often it has; a device is open. Not the reason that the kernel or
  * the user has against it, but any other is a failure. */
 static bool dozes(uint64_t *n)
@@ -78,7 +57,7 @@ static bool dozes(uint64_t *n)
 	static char answer[1 << 20];
 	const char *idle, *count, *why;
 
-	ask_status(answer, sizeof(answer));
+	vhca_ask("status", answer, sizeof(answer));
 	idle = strstr(answer, "\"idle\":{");
 	assert_non_null(idle);
 	count = strstr(idle, "\"dozes\":");

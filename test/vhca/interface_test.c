@@ -1,6 +1,7 @@
 /* interface_test.c - a port that is an interface's: its MAC and addresses, those that come and go
  * meanwhile, and its gateway */
 
+#include "../unit/vhca_ask.h"
 #include "network.h"
 
 #include <cmocka.h>
@@ -234,7 +235,7 @@ static void test_others_stay(void **state)
 	char answer[256];
 
 	(void)state;
-	ask("gid mlx5_0 add 10.0.0.77 v2\n", answer, sizeof(answer));
+	vhca_ask("gid mlx5_0 add 10.0.0.77 v2", answer, sizeof(answer));
 	assert_memory_equal(answer, "ok ", 3);
 	run("ip addr add 10.0.3.1/24 dev near");
 	expect_change(&other, true);

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -205,29 +204,6 @@ void answer_arp(const struct frame *question)
 	memcpy(answer.bytes + at + 14, question->bytes + at + 24, 4);
 	memcpy(answer.bytes + at + 18, question->bytes + at + 8, 10);
 	inject(&answer);
-}
-
-/* ---- the process itself ---- */
-
-/* One line to the status socket of this process; what it answers. */
-void ask(const char *line, char *answer, size_t size)
-{
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int length =
-		snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "verbena-vhca/%d", getpid());
-	size_t n = 0;
-	ssize_t got;
-
-	assert_int_equal(
-		connect(fd, (struct sockaddr *)&name,
-			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)),
-		0);
-	assert_int_equal(write(fd, line, strlen(line)), strlen(line));
-	while (n < size - 1 && (got = read(fd, answer + n, size - 1 - n)) > 0)
-		n += (size_t)got;
-	answer[n] = '\0';
-	close(fd);
 }
 
 /* ---- its life ---- */

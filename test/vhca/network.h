@@ -68,8 +68,6 @@ extern const uint8_t nowhere[6];
 /* Who asked is told that `nowhere` has the address. */
 void answer_arp(const struct frame *question);
 
-/* One line to the status socket of this process; what it answers. */
-void ask(const char *line, char *answer, size_t size);
 double seconds(void);
 
 #endif

@@ -2,6 +2,7 @@
  * port's state, a device's death; told by events, seen by queries, asked for through the status
  * socket */
 
+#include "../unit/vhca_ask.h"
 #include "pair.h"
 
 #include <errno.h>
@@ -10,40 +11,15 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define IBDEV "/sys/class/infiniband/"
-
-/* One line to the status socket of this process; what it answers. */
-static void ask(const char *line, char *answer, size_t size)
-{
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int length =
-		snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "verbena-vhca/%d", getpid());
-	size_t n = 0;
-	ssize_t got;
-
-	assert_true(fd >= 0);
-	assert_int_equal(
-		connect(fd, (struct sockaddr *)&name,
-			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)),
-		0);
-	assert_int_equal(write(fd, line, strlen(line)), strlen(line));
-	assert_int_equal(write(fd, "\n", 1), 1);
-	while (n < size - 1 && (got = read(fd, answer + n, size - 1 - n)) > 0)
-		n += (size_t)got;
-	answer[n] = '\0';
-	close(fd);
-}
 
 static void expect_answer(const char *line, const char *wanted)
 {
 	char answer[256];
 
-	ask(line, answer, sizeof(answer));
+	vhca_ask(line, answer, sizeof(answer));
 	assert_string_equal(answer, wanted);
 }
 
@@ -240,7 +216,7 @@ static void *change_gids(void *arg)
 		expect_answer("gid mlx5_0 add 10.9.9.9 v2", "ok 4\n");
 		read_file(IBDEV "mlx5_0/ports/1/gids/4", text, sizeof(text));
 		read_file(IBDEV "mlx5_0/ports/1/hw_counters/out_of_buffer", text, sizeof(text));
-		ask("status", answer, sizeof(answer));
+		vhca_ask("status", answer, sizeof(answer));
 		expect_answer("gid mlx5_0 del 4", "ok\n");
 	} while (!__atomic_load_n(stop, __ATOMIC_ACQUIRE));
 	return NULL;
@@ -304,7 +280,7 @@ static void test_status_says_what_there_is(void **state)
 
 	(void)state;
 	pair_open(&pair, &conf);
-	ask("status", answer, sizeof(answer));
+	vhca_ask("status", answer, sizeof(answer));
 	snprintf(wanted, sizeof(wanted), "{\"pid\":%d,", getpid());
 	assert_non_null(strstr(answer, wanted));
 	snprintf(wanted, sizeof(wanted),

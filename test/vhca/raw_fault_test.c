@@ -4,6 +4,7 @@
  * The port is alone on the switch of the process, so what it sends comes back to it.
  */
 
+#include "../unit/vhca_ask.h"
 #include "child.h"
 #include "network.h"
 #include "raw.h"
@@ -65,7 +66,7 @@ static uint32_t lost_frames(void)
 	static char answer[1 << 16];
 	const char *at;
 
-	ask("status\n", answer, sizeof(answer));
+	vhca_ask("status", answer, sizeof(answer));
 	at = strstr(answer, "\"tx_fault\":");
 	return at ? (uint32_t)strtoul(at + 11, NULL, 10) : 0;
 }

@@ -2,6 +2,7 @@
  * veth pair or the host's end of the TAP, byte for byte, with their tags, beside the port's own ARP
  */
 
+#include "../unit/vhca_ask.h"
 #include "network.h"
 #include "raw.h"
 
@@ -135,7 +136,7 @@ static uint64_t counted_in(const char *section, const char *name)
 	const char *section_at, *at;
 	char key[64];
 
-	ask("status\n", answer, sizeof(answer));
+	vhca_ask("status", answer, sizeof(answer));
 	section_at = strstr(answer, section);
 	assert_non_null(section_at);
 	snprintf(key, sizeof(key), "\"%s\":", name);
