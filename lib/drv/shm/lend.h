@@ -25,8 +25,7 @@
 enum {
 	SHM_VIEWS = 32,          /* zones of one process that another has at once */
 	SHM_VIEWS_IN_ALL = 1024, /* that a process has of all the others, as many bytes as follow */
-	SHM_REF_MIN =
-		4096, /* shorter messages are copied into the ring; of this length both cost the same */
+	SHM_REF_MIN = 4096, /* shorter ones are copied into the ring: of this both cost the same */
 	SHM_REF_PIECE = 256 << 10, /* bytes that one record names, at the most */
 	SHM_REFS = 30,             /* segments of a chain */
 };

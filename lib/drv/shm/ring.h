@@ -118,6 +118,12 @@ enum shm_kind {
 	SHM_N_KINDS
 };
 
+/* Whether the peer answers with a value. */
+static force_inline bool is_fetch(enum shm_kind kind)
+{
+	return kind == SHM_READ || kind == SHM_FETCH_ADD || kind == SHM_CMP_SWAP;
+}
+
 struct shm_imm {
 	uint32_t imm, zero;
 };

@@ -12,7 +12,8 @@
  *   lend.h       zones that peers may read: lend.c offered, view.c mapped, ref.c named and fetched
  *   port.c       the driver's table, open, list, modes, counters
  *   queue.c      create, connect, reset, free; modes
- *   tx.h tx.c    stage and flush; operations that wait for room
+ *   tx.c         stage and flush
+ *   wait.c       operations that wait for room
  *   box.h        the box: lone messages
  *   done.c       what has been done is released
  *   rx.c         what has arrived is handed out
@@ -31,16 +32,17 @@
  * other's pools, nor its exports. A send is then done when it is in the peer's ring, which is the peer's
  * memory: it is there whatever becomes of the sender. A large one from a zone that is shared (memfd = ON,
  * verbena/zone.h) is copied once, by the receiver, which can read that zone: its buf stays here until the
- * receiver has said so by `taken`; a sender that closes before takes it back, unless it dies. Writes, reads and
- * atomics are carried out by the owner of the memory, when it polls the queue that they come by; a
- * write is done when the peer has said so by `taken`, a read when its answer is here.
+ * receiver has said so by `taken`; a sender that closes before takes it back, unless it dies. Writes,
+ * reads and atomics are carried out by the owner of the memory, when it polls the queue that they come
+ * by; a write is done when the peer has said so by `taken`, a read when its answer is here.
  *
  * Datagrams have none of this: their queue has a ring for each that sends to it, and what does not fit is
  * dropped (ud.h).
  *
  * A peer is hostile. Its process is of the same user, or it is refused. It may write what it likes
- * into both segments, and nothing else but read what is shared: segments are sealed against shrinking, so that no access is beyond
- * their end, and are of plain pages, since a huge one that a peer punches out need not come back.
+ * into both segments, and nothing else but read what is shared: segments are sealed against shrinking,
+ * so that no access is beyond their end, and are of plain pages, since a huge one that a peer punches
+ * out need not come back.
  * What a ring says is checked against ring.h; what cannot be fails the queue, with a count.
  *
  * The peer's process has ended when its life word says so, which idle polls look at, or when the socket
@@ -334,17 +336,23 @@ static force_inline struct shm_queue *shm_queue(const struct vbn_queue *queue)
 /* tx.c */
 void vbn__shm_tx_ops(struct queue_ops *ops, bool fetches);
 void vbn__shm_flush(struct vbn_queue *queue);
-/* Moves what waits into the ring and shows it: what poll does for what was flushed before. */
-void vbn__shm_tx_go_on(struct shm_queue *sq);
 /* Room for a record of `size` bytes, once what the peer has taken is known and a PAD is written; NULL
  * where there is none. */
 uint8_t *vbn__shm_room(struct shm_queue *sq, uint32_t size);
-/* `len` bytes of a chain, from `skip` on. */
-void vbn__shm_chain_copy(uint8_t *to, const struct vbn_buf *buf, uint32_t skip, uint32_t len);
 /* Segments that are not empty; -EINVAL: too many. */
 int vbn__shm_check_chain(const struct shm_queue *sq, const struct vbn_buf *buf);
 /* Shows what is in the ring. False: the peer takes nothing any more, and the queue has failed. */
 bool vbn__shm_publish(struct shm_queue *sq);
+
+/* wait.c */
+/* Moves what waits into the ring, as far as there is room. */
+void vbn__shm_put_waiting(struct shm_queue *sq);
+/* And shows it: what poll does for what was flushed before. */
+void vbn__shm_tx_go_on(struct shm_queue *sq);
+/* The peer's receives are shorter: its end is told, so that it fails, too. */
+void vbn__shm_too_long(struct shm_queue *sq, uint32_t index, uint32_t total);
+/* `len` bytes of a chain, from `skip` on. */
+void vbn__shm_chain_copy(uint8_t *to, const struct vbn_buf *buf, uint32_t skip, uint32_t len);
 
 /* done.c */
 /* Follows what has been carried out. */

@@ -30,8 +30,7 @@
 enum {
 	UD_MTU = 4096,
 	UD_RING = 256 << 10, /* bytes of each ring */
-	UD_PAST_END =
-		8192, /* bytes of it that may be of no use, so that no record passes its end */
+	UD_PAST_END = 8192,  /* of no use, at the most, so that no record passes its end */
 	UD_INLETS = 128,
 	UD_INLETS_OF_ONE = 64,
 	UD_TARGETS = 1024, /* peers of a port at a time */
