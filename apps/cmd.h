@@ -198,6 +198,13 @@ int cores_take(const char *text, int cores[MAX_CORES], int *n);
 
 /* ---- pollers.c ---- */
 
+/* Of its program, for a terminal: printable characters alone. "": it has ended. */
+void process_name(pid_t process, char name[16]);
+
+/* For each core a process with a thread that polls there and may run nowhere else; 0: none does. With
+ * `awake` those that run at this moment. */
+void pollers_find(bool awake, pid_t on[MAX_CORES]);
+
 /* One core for a worker near a NUMA node, and why it is that one: the first on which no other process polls.
  * Where there is none that is said, and it is the first. 0 or an exit status. */
 int core_choose(int node, int *core, char why[128]);
@@ -253,13 +260,15 @@ struct program {
  * after a sentence. */
 int program_find(const char *name, struct program *program);
 
-/* ---- the subcommands: argv[0] is their name ---- */
+/* ---- ports ---- */
 
 /* A port of raw Ethernet alone, that is an interface of the kernel's. */
 static inline bool port_is_interface(const struct vbn_port_info *info)
 {
 	return !strcmp(info->driver, "tap") || !strcmp(info->driver, "xdp");
 }
+
+/* ---- the subcommands: argv[0] is their name ---- */
 
 int cmd_msgrate(int argc, char **argv);
 int cmd_latency(int argc, char **argv);

@@ -1,4 +1,5 @@
-/* pollers.c - cores that a thread of another process keeps busy, so that two commands need not share one
+/* pollers.c - other processes: their names, and the cores that a thread of theirs keeps busy, so that two
+ * commands need not share one
  *
  * A thread that may run on one core alone and is running, or that is a worker of this library (which may
  * sleep), has that core to itself, or means to.
@@ -15,8 +16,8 @@
 
 enum { KERNEL_THREAD = 0x00200000 }; /* of the flags in stat */
 
-/* Whether /proc/PID/task/TID/stat is of one that polls. */
-static bool polls(const char *stat)
+/* Whether /proc/PID/task/TID/stat is of one that polls; `awake`: at this moment. */
+static bool polls(const char *stat, bool awake)
 {
 	const char *name = strchr(stat, '('), *end = strrchr(stat, ')');
 	unsigned int flags;
@@ -24,7 +25,8 @@ static bool polls(const char *stat)
 
 	if (!name || !end || sscanf(end + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
 		return false;
-	return !(flags & KERNEL_THREAD) && (state == 'R' || !strncmp(name, WORKER, strlen(WORKER)));
+	return !(flags & KERNEL_THREAD) &&
+		(state == 'R' || (!awake && !strncmp(name, WORKER, strlen(WORKER))));
 }
 
 /* The one core that it may run on; -1: it has several. */
@@ -41,7 +43,7 @@ static int only_core(pid_t thread)
 	return core;
 }
 
-static void look_at_thread(pid_t process, pid_t thread, pid_t on[MAX_CORES])
+static void look_at_thread(pid_t process, pid_t thread, bool awake, pid_t on[MAX_CORES])
 {
 	char path[64], stat[512] = "";
 	FILE *file;
@@ -51,7 +53,7 @@ static void look_at_thread(pid_t process, pid_t thread, pid_t on[MAX_CORES])
 	file = fopen(path, "re");
 	if (!file)
 		return;
-	if (fgets(stat, sizeof(stat), file) && polls(stat)) {
+	if (fgets(stat, sizeof(stat), file) && polls(stat, awake)) {
 		core = only_core(thread);
 		if (core >= 0)
 			on[core] = process;
@@ -70,7 +72,7 @@ static pid_t next_number(DIR *folder)
 	return 0;
 }
 
-static void look_at_process(pid_t process, pid_t on[MAX_CORES])
+static void look_at_process(pid_t process, bool awake, pid_t on[MAX_CORES])
 {
 	char path[64];
 	DIR *threads;
@@ -81,11 +83,11 @@ static void look_at_process(pid_t process, pid_t on[MAX_CORES])
 	if (!threads)
 		return;
 	while ((thread = next_number(threads)))
-		look_at_thread(process, thread, on);
+		look_at_thread(process, thread, awake, on);
 	closedir(threads);
 }
 
-static void pollers_find(pid_t on[MAX_CORES])
+void pollers_find(bool awake, pid_t on[MAX_CORES])
 {
 	DIR *processes = opendir("/proc");
 	pid_t process;
@@ -95,22 +97,34 @@ static void pollers_find(pid_t on[MAX_CORES])
 		return;
 	while ((process = next_number(processes)))
 		if (process != getpid())
-			look_at_process(process, on);
+			look_at_process(process, awake, on);
 	closedir(processes);
+}
+
+void process_name(pid_t process, char name[16])
+{
+	char path[64];
+	FILE *file;
+
+	*name = 0;
+	snprintf(path, sizeof(path), "/proc/%d/comm", process);
+	file = fopen(path, "re");
+	if (file && !fgets(name, 16, file))
+		*name = 0;
+	if (file)
+		fclose(file);
+	name[strcspn(name, "\n")] = 0;
+	for (char *c = name; *c; c++)
+		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
+			*c = '?';
 }
 
 /* "verbena (process 123)". */
 static void name_of(pid_t process, char text[64])
 {
-	char path[64], name[24] = "";
-	FILE *file;
+	char name[16];
 
-	snprintf(path, sizeof(path), "/proc/%d/comm", process);
-	file = fopen(path, "re");
-	if (file && fgets(name, sizeof(name), file))
-		name[strcspn(name, "\n")] = 0;
-	if (file)
-		fclose(file);
+	process_name(process, name);
 	snprintf(text, 64, "%s (process %d)", *name ? name : "one that has ended", process);
 }
 
@@ -124,7 +138,7 @@ int core_choose(int node, int *core, char why[128])
 	if (n < 1)
 		return library_failed(n < 0 ? n : -EPERM, "no core can be found for a worker");
 	n = n < MAX_CORES ? n : MAX_CORES;
-	pollers_find(on);
+	pollers_find(false, on);
 	while (at < n && on[cores[at]])
 		at++;
 	*core = cores[at < n ? at : 0];

@@ -31,7 +31,7 @@ struct history {
 struct process {
 	char path[108];
 	char prefix[64];
-	char name[64]; /* of its program */
+	char name[16]; /* of its program */
 	int fd;        /* -1: not connected */
 	pid_t pid;
 	bool foreign; /* speaks the protocol, and is no Verbena */

@@ -106,28 +106,6 @@ static void forget(struct process *process)
 	free(process);
 }
 
-/* What a process says of itself goes to a terminal: nothing but printable characters. */
-static void name_of(pid_t pid, char *name, size_t size)
-{
-	char path[32], line[256] = "";
-	const char *base;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-	file = fopen(path, "re");
-	if (file) {
-		if (!fgets(line, sizeof(line), file))
-			line[0] = '\0';
-		fclose(file);
-	}
-	base = line;
-	line[strcspn(line, "\n")] = '\0';
-	snprintf(name, size, "%s", *base ? base : "?");
-	for (char *c = name; *c; c++)
-		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
-			*c = '?';
-}
-
 /* False: nobody listens there. */
 static bool greet(struct process *process)
 {
@@ -145,7 +123,9 @@ static bool greet(struct process *process)
 	json_decref(greeting);
 	if (!greeting && !process->silent)
 		return false;
-	name_of(process->pid, process->name, sizeof(process->name));
+	process_name(process->pid, process->name);
+	if (!*process->name)
+		strcpy(process->name, "?");
 	return true;
 }
 
