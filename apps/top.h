@@ -89,8 +89,10 @@ struct column {
 	const char *title, *key; /* key: in JSON */
 	int width;
 	enum shown shown;
+	/* one of them, the first three by the object's key: text (SHOWN_TEXT), a number as it is, a count's rate;
+	 * or what it takes more for */
+	const char *text, *number, *rate;
 	double (*value)(const struct row *row);
-	const char *text; /* SHOWN_TEXT: the key of the object's */
 };
 
 struct view {
@@ -109,6 +111,8 @@ extern const size_t n_views;
 
 /* Of an object that a process gave; NAN: it has no such number. */
 double object_number(const json_t *object, const char *key);
+/* Of a row in a column; NAN: there is none. */
+double column_value(const struct column *column, const struct row *row);
 /* Of a worker: the share of cycles in turns of its loop that found work. */
 double worker_busy(const struct row *row);
 

@@ -91,7 +91,7 @@ static void fill_row(struct row *row, const struct view *view)
 		row->before ? (double)(row->process->now_ns - row->process->before_ns) / 1e9 : 0;
 	name_row(row);
 	for (size_t i = 0; i < view->n_columns; i++)
-		row->value[i] = view->columns[i].value ? view->columns[i].value(row) : NAN;
+		row->value[i] = column_value(&view->columns[i], row);
 	row->alarming = object_number(row->now, "failed") > 0 || object_number(row->now, "up") == 0;
 	if (view->kind == KIND_WORKER)
 		find_history(row);

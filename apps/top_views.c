@@ -25,6 +25,15 @@ static double rate(const struct row *row, const char *key)
 	return row->seconds > 0 ? counted(row, key) / row->seconds : NAN;
 }
 
+double column_value(const struct column *column, const struct row *row)
+{
+	if (column->number)
+		return object_number(row->now, column->number);
+	if (column->rate)
+		return rate(row, column->rate);
+	return column->value ? column->value(row) : NAN;
+}
+
 static double ratio(double part, double whole)
 {
 	return whole > 0 ? part / whole : NAN;
@@ -37,24 +46,9 @@ static double pid_of(const struct row *row)
 
 /* ---- workers ---- */
 
-static double worker_core(const struct row *row)
-{
-	return object_number(row->now, "core");
-}
-
 double worker_busy(const struct row *row)
 {
 	return ratio(counted(row, "busy_cycles"), counted(row, "total_cycles"));
-}
-
-static double worker_messages(const struct row *row)
-{
-	return rate(row, "messages");
-}
-
-static double worker_bytes(const struct row *row)
-{
-	return rate(row, "bytes");
 }
 
 static double busy_turns(const struct row *row)
@@ -78,33 +72,18 @@ static double worker_cycles(const struct row *row)
 }
 
 static const struct column worker_columns[] = {
-	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
-	{"CORE", "core", 5, SHOWN_COUNT, worker_core, NULL},
-	{"BUSY", "busy_share", 6, SHOWN_SHARE, worker_busy, NULL},
-	{"", NULL, N_HISTORY + 1, SHOWN_SPARK, NULL, NULL},
-	{"MSG/S", "msg_rate", 9, SHOWN_NUMBER, worker_messages, NULL},
-	{"B/S", "byte_rate", 9, SHOWN_NUMBER, worker_bytes, NULL},
-	{"BURST/S", "burst_rate", 9, SHOWN_NUMBER, worker_bursts, NULL},
-	{"/BURST", "messages_per_burst", 7, SHOWN_NUMBER, worker_per_burst, NULL},
-	{"CYC/MSG", "cycles_per_message", 8, SHOWN_NUMBER, worker_cycles, NULL},
+	{"PID", "pid", 8, SHOWN_COUNT, .value = pid_of},
+	{"CORE", "core", 5, SHOWN_COUNT, .number = "core"},
+	{"BUSY", "busy_share", 6, SHOWN_SHARE, .value = worker_busy},
+	{"", NULL, N_HISTORY + 1, SHOWN_SPARK, .value = NULL},
+	{"MSG/S", "msg_rate", 9, SHOWN_NUMBER, .rate = "messages"},
+	{"B/S", "byte_rate", 9, SHOWN_NUMBER, .rate = "bytes"},
+	{"BURST/S", "burst_rate", 9, SHOWN_NUMBER, .value = worker_bursts},
+	{"/BURST", "messages_per_burst", 7, SHOWN_NUMBER, .value = worker_per_burst},
+	{"CYC/MSG", "cycles_per_message", 8, SHOWN_NUMBER, .value = worker_cycles},
 };
 
 /* ---- queues ---- */
-
-static double queue_worker(const struct row *row)
-{
-	return object_number(row->now, "worker");
-}
-
-static double queue_tx(const struct row *row)
-{
-	return rate(row, "tx_messages");
-}
-
-static double queue_rx(const struct row *row)
-{
-	return rate(row, "rx_messages");
-}
 
 static double queue_bytes(const struct row *row)
 {
@@ -131,111 +110,61 @@ static double queue_drops(const struct row *row)
 }
 
 static const struct column queue_columns[] = {
-	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
-	{"W", "worker", 3, SHOWN_COUNT, queue_worker, NULL},
-	{"TYPE", "transport", 5, SHOWN_TEXT, NULL, "transport"},
-	{"TX/S", "tx_rate", 9, SHOWN_NUMBER, queue_tx, NULL},
-	{"RX/S", "rx_rate", 9, SHOWN_NUMBER, queue_rx, NULL},
-	{"B/S", "byte_rate", 9, SHOWN_NUMBER, queue_bytes, NULL},
-	{"/BELL", "messages_per_doorbell", 7, SHOWN_NUMBER, queue_per_doorbell, NULL},
-	{"FLIGHT", "in_flight", 7, SHOWN_COUNT, queue_in_flight, NULL},
-	{"DROPS", "drops", 7, SHOWN_NUMBER, queue_drops, NULL},
+	{"PID", "pid", 8, SHOWN_COUNT, .value = pid_of},
+	{"W", "worker", 3, SHOWN_COUNT, .number = "worker"},
+	{"TYPE", "transport", 5, SHOWN_TEXT, .text = "transport"},
+	{"TX/S", "tx_rate", 9, SHOWN_NUMBER, .rate = "tx_messages"},
+	{"RX/S", "rx_rate", 9, SHOWN_NUMBER, .rate = "rx_messages"},
+	{"B/S", "byte_rate", 9, SHOWN_NUMBER, .value = queue_bytes},
+	{"/BELL", "messages_per_doorbell", 7, SHOWN_NUMBER, .value = queue_per_doorbell},
+	{"FLIGHT", "in_flight", 7, SHOWN_COUNT, .value = queue_in_flight},
+	{"DROPS", "drops", 7, SHOWN_NUMBER, .value = queue_drops},
 };
 
 /* ---- pools, ports ---- */
 
-static double pool_bufs(const struct row *row)
-{
-	return object_number(row->now, "bufs");
-}
-
-static double pool_free(const struct row *row)
-{
-	return object_number(row->now, "free_bufs");
-}
-
 static double pool_used(const struct row *row)
 {
-	double bufs = pool_bufs(row);
+	double bufs = object_number(row->now, "bufs");
 
-	return ratio(bufs - pool_free(row), bufs);
-}
-
-static double pool_node(const struct row *row)
-{
-	return object_number(row->now, "node");
-}
-
-static double pool_size(const struct row *row)
-{
-	return object_number(row->now, "buf_bytes");
-}
-
-static double pool_empty(const struct row *row)
-{
-	return object_number(row->now, "empty");
+	return ratio(bufs - object_number(row->now, "free_bufs"), bufs);
 }
 
 static const struct column pool_columns[] = {
-	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
-	{"NODE", "node", 5, SHOWN_COUNT, pool_node, NULL},
-	{"SIZE", "buf_bytes", 8, SHOWN_COUNT, pool_size, NULL},
-	{"BUFS", "bufs", 9, SHOWN_COUNT, pool_bufs, NULL},
-	{"FREE", "free_bufs", 9, SHOWN_COUNT, pool_free, NULL},
-	{"USED", "used_share", 6, SHOWN_SHARE, pool_used, NULL},
-	{"EMPTY", "empty", 8, SHOWN_NUMBER, pool_empty, NULL},
+	{"PID", "pid", 8, SHOWN_COUNT, .value = pid_of},
+	{"NODE", "node", 5, SHOWN_COUNT, .number = "node"},
+	{"SIZE", "buf_bytes", 8, SHOWN_COUNT, .number = "buf_bytes"},
+	{"BUFS", "bufs", 9, SHOWN_COUNT, .number = "bufs"},
+	{"FREE", "free_bufs", 9, SHOWN_COUNT, .number = "free_bufs"},
+	{"USED", "used_share", 6, SHOWN_SHARE, .value = pool_used},
+	{"EMPTY", "empty", 8, SHOWN_NUMBER, .number = "empty"},
 };
-
-static double port_up(const struct row *row)
-{
-	return object_number(row->now, "up");
-}
 
 static double port_speed(const struct row *row)
 {
 	return object_number(row->now, "speed_mbit") * 1e6;
 }
 
-static double port_mtu(const struct row *row)
-{
-	return object_number(row->now, "mtu");
-}
-
-static double port_queues(const struct row *row)
-{
-	return object_number(row->now, "queues");
-}
-
-static double port_downs(const struct row *row)
-{
-	return object_number(row->now, "went_down");
-}
-
 static const struct column port_columns[] = {
-	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
-	{"DRIVER", "driver", 8, SHOWN_TEXT, NULL, "driver"},
-	{"UP", "up", 4, SHOWN_COUNT, port_up, NULL},
-	{"BIT/S", "speed_bit", 9, SHOWN_NUMBER, port_speed, NULL},
-	{"MTU", "mtu", 6, SHOWN_COUNT, port_mtu, NULL},
-	{"QUEUES", "queues", 8, SHOWN_COUNT, port_queues, NULL},
-	{"DOWNS", "went_down", 6, SHOWN_COUNT, port_downs, NULL},
+	{"PID", "pid", 8, SHOWN_COUNT, .value = pid_of},
+	{"DRIVER", "driver", 8, SHOWN_TEXT, .text = "driver"},
+	{"UP", "up", 4, SHOWN_COUNT, .number = "up"},
+	{"BIT/S", "speed_bit", 9, SHOWN_NUMBER, .value = port_speed},
+	{"MTU", "mtu", 6, SHOWN_COUNT, .number = "mtu"},
+	{"QUEUES", "queues", 8, SHOWN_COUNT, .number = "queues"},
+	{"DOWNS", "went_down", 6, SHOWN_COUNT, .number = "went_down"},
 };
 
 /* ---- channels ---- */
 
-static double channel_credits(const struct row *row)
-{
-	return object_number(row->now, "tx_credits");
-}
-
 static const struct column channel_columns[] = {
-	{"PID", "pid", 8, SHOWN_COUNT, pid_of, NULL},
-	{"W", "worker", 3, SHOWN_COUNT, queue_worker, NULL},
-	{"PEER", "peer", 22, SHOWN_TEXT, NULL, "peer"},
-	{"STATE", "state", 11, SHOWN_TEXT, NULL, "state"},
-	{"TX/S", "tx_rate", 9, SHOWN_NUMBER, queue_tx, NULL},
-	{"RX/S", "rx_rate", 9, SHOWN_NUMBER, queue_rx, NULL},
-	{"CREDIT", "tx_credits", 7, SHOWN_COUNT, channel_credits, NULL},
+	{"PID", "pid", 8, SHOWN_COUNT, .value = pid_of},
+	{"W", "worker", 3, SHOWN_COUNT, .number = "worker"},
+	{"PEER", "peer", 22, SHOWN_TEXT, .text = "peer"},
+	{"STATE", "state", 11, SHOWN_TEXT, .text = "state"},
+	{"TX/S", "tx_rate", 9, SHOWN_NUMBER, .rate = "tx_messages"},
+	{"RX/S", "rx_rate", 9, SHOWN_NUMBER, .rate = "rx_messages"},
+	{"CREDIT", "tx_credits", 7, SHOWN_COUNT, .number = "tx_credits"},
 };
 
 /* The columns that sort at first: what is of most interest on top. */
