@@ -117,7 +117,7 @@ static force_inline int to_take(
 static int nothing_came(struct packet_worker *worker, struct lane *lane, int with, int n)
 {
 	if (unlikely(n < 0))
-		lane_failed(worker, lane);
+		lane_failed(lane);
 	else if (with & HAS_FILES && lane->file)
 		lane_look_for_end(worker, lane);
 	return 0;

@@ -246,7 +246,7 @@ void lane_send_rest(struct lane *lane, struct vbn_buf **bufs, int n, int got);
 /* The run is winding down: what still comes is not begun with. 0. */
 int lane_end_burst(struct lane *lane, struct vbn_buf **bufs, int n);
 /* Its queue has failed: the run is over. */
-void lane_failed(struct packet_worker *worker, struct lane *lane);
+void lane_failed(struct lane *lane);
 /* Of a file: nothing came, perhaps as it is at its end. */
 void lane_look_for_end(const struct packet_worker *worker, struct lane *lane);
 /* Frames that its queue takes now. */

@@ -201,13 +201,9 @@ int capture_open(struct capture **result, const char *option, uint32_t snaplen)
 	if (status)
 		return status;
 	err = pcapng_open(capture->file, capture->path, &capture->over);
-	if (err == ENXIO)
-		return cannot(
-			"%s: a capture cannot be written there: nobody reads that pipe; start its reader first",
-			capture->path);
 	return err
 		? cannot("%s: a capture cannot be written there: %s; give --pcap a path in a directory of yours",
-			  capture->path, strerror(err))
+			  capture->path, why_not_opened(-err))
 		: 0;
 }
 

@@ -90,9 +90,8 @@ static int takes_none(const struct packet_device *device)
 
 int devices_open(struct packet_run *run)
 {
-	int status = 0;
-
 	bool read = !run->command->endless, written = false;
+	int status = 0;
 
 	for (int i = 0; i < run->conf.devices.n && !status; i++) {
 		status = open_device(run, run->conf.devices.text[i]);

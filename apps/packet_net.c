@@ -183,7 +183,7 @@ void net_unprepare(struct packet_run *run)
 static int output(struct vbn_buf **bufs, int n, void *arg)
 {
 	struct lane *lane = arg;
-	int64_t room = lane->tx_depth - (int64_t)vbn_queue_outstanding(lane->queue);
+	const int64_t room = lane_room(lane);
 
 	n = n < room ? n : (int)room;
 	if (n <= 0)
@@ -273,7 +273,7 @@ static force_inline int poll_lane(struct packet_worker *worker, struct lane *lan
 	int n = vbn_recv(lane->queue, bufs, worker->burst);
 
 	if (unlikely(n < 0)) {
-		lane_failed(worker, lane);
+		lane_failed(lane);
 		return 0;
 	}
 	if (n && unlikely(vbn_worker_stopping(worker->worker)))

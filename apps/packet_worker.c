@@ -57,10 +57,10 @@ static uint32_t data_size(const struct packet_run *run)
 	uint32_t most = LEAST_DATA;
 
 	for (int i = 0; i < run->n_devices; i++) {
-		const struct vbn_port_info *info = &run->devices[i].info;
-		uint32_t size = (info->frame_mtu + OVERHEAD + 63) & ~63u;
+		const struct packet_device *device = &run->devices[i];
+		uint32_t size = (device->info.frame_mtu + OVERHEAD + 63) & ~63u;
 
-		if (!strcmp(info->driver, "pcap") && size < FILE_DATA)
+		if (device_is_file(device) && size < FILE_DATA)
 			size = FILE_DATA;
 		most = size > most ? size : most;
 	}
@@ -296,9 +296,8 @@ bool files_have_ended(const struct packet_run *run)
 	return true;
 }
 
-void lane_failed(struct packet_worker *worker, struct lane *lane)
+void lane_failed(struct lane *lane)
 {
-	(void)worker;
 	lane->failed = true;
 	vbn_stop();
 }

@@ -25,6 +25,19 @@ enum {
 	ON_THE_WIRE = 24, /* beside a frame: preamble, FCS, gap */
 };
 
+/* Bytes of headers, types of frames, protocols. */
+enum { ETHERNET = 14, TAG = 4, ARP = 28, IPV4 = 20, IPV6 = 40, UDP = 8, TCP = 20, ICMP = 8 };
+enum { TYPE_IPV4 = 0x0800, TYPE_ARP = 0x0806, TYPE_TAG = 0x8100, TYPE_IPV6 = 0x86dd };
+enum { ICMP4 = 1, ICMP6 = 58 };
+
+/* Returns what is behind it. */
+static inline uint8_t *put16(uint8_t *to, uint32_t value)
+{
+	to[0] = (uint8_t)(value >> 8);
+	to[1] = (uint8_t)value;
+	return to + 2;
+}
+
 enum protocol {
 	PROTOCOL_UDP,
 	PROTOCOL_TCP,

@@ -3,20 +3,11 @@
 
 #include <stdlib.h>
 
-enum { ETHERNET = 14, TAG = 4, ARP = 28, IPV4 = 20, IPV6 = 40, UDP = 8, TCP = 20, ICMP = 8 };
 enum { SYN = 0x02, PUSH_ACK = 0x18 };
-enum { ICMP4 = 1, ICMP4_ECHO = 8, ICMP6 = 58, ICMP6_ECHO = 128 };
-enum { TYPE_IPV4 = 0x0800, TYPE_ARP = 0x0806, TYPE_TAG = 0x8100, TYPE_IPV6 = 0x86dd };
+enum { ICMP4_ECHO = 8, ICMP6_ECHO = 128 };
 enum { TYPE_EXPERIMENT = 0x88b5 }; /* IEEE 802's, for local experiments */
 
 /* ---- headers ---- */
-
-static uint8_t *put16(uint8_t *to, uint32_t value)
-{
-	to[0] = (uint8_t)(value >> 8);
-	to[1] = (uint8_t)value;
-	return to + 2;
-}
 
 static uint8_t *put_bytes(uint8_t *to, const void *bytes, size_t n)
 {

@@ -59,7 +59,7 @@ static int receive(struct packet_worker *worker, struct lane *lane)
 
 	if (n <= 0) {
 		if (unlikely(n < 0) && lane->receives)
-			lane_failed(worker, lane);
+			lane_failed(lane);
 		return 0;
 	}
 	if (lane->tap)
@@ -83,7 +83,6 @@ static int due(struct generator *gen, int burst, uint64_t now)
 		gen->pace_from_ns = now - (uint64_t)(gen->each / gen->per_ns);
 	due = (double)(now - gen->pace_from_ns) * gen->per_ns - (double)gen->paced;
 	frames = due / gen->each;
-
 	if (frames > 2 * burst && due > LATE * (double)SECOND * gen->per_ns) {
 		gen->pace_from_ns = now;
 		gen->paced = 0;
@@ -112,8 +111,7 @@ static int how_many(struct packet_worker *worker, struct generator *gen, uint64_
 {
 	struct pktgen_worker *own = worker->own;
 	const uint64_t left = gen->limit - gen->sent;
-	uint32_t out = vbn_queue_outstanding(gen->lane->queue);
-	int64_t room = worker->run->conf.tx_depth - (int64_t)out;
+	int64_t room = lane_room(gen->lane);
 	int n = gen->per_ns > 0 ? due(gen, worker->burst, now) : worker->burst;
 
 	n = (uint64_t)n < left ? n : (int)left;
@@ -275,7 +273,7 @@ static int send(struct packet_worker *worker, struct generator *gen, struct vbn_
 	if (unlikely(sent < 0)) {
 		if (!is_fatal(worker->own, sent))
 			return sent;
-		lane_failed(worker, lane);
+		lane_failed(lane);
 		sent = 0;
 	}
 	gen->first_ns = gen->first_ns || !sent ? gen->first_ns : now;
@@ -319,10 +317,9 @@ int pktgen_loop(struct vbn_worker *vbn_worker, void *arg)
 	bool sends = may_send(worker);
 	int did = 0;
 
+	(void)vbn_worker;
 	if (unlikely(own->waits) && sends)
 		sends = neighbours_found(worker);
-
-	(void)vbn_worker;
 	for (int i = 0; i < worker->n_lanes; i++) {
 		did += receive(worker, &worker->lanes[i]);
 		if (sends && own->generators[i].sends)

@@ -9,13 +9,8 @@
 
 enum {
 	MOST_ASKED = 10, /* times */
-	ETHERNET = 14,
-	TAG = 4,
-	ARP = 28,
 	ARP_REQUEST = 1,
 	ARP_REPLY = 2,
-	IPV6 = 40,
-	ICMP6 = 58,
 	SOLICIT = 135,
 	ADVERTISE = 136,
 	ND = 32,    /* bytes, with one option of a MAC */
@@ -32,12 +27,6 @@ static uint32_t get16(const uint8_t *at)
 	return (uint32_t)at[0] << 8 | at[1];
 }
 
-static void put16(uint8_t *at, uint32_t value)
-{
-	at[0] = (uint8_t)(value >> 8);
-	at[1] = (uint8_t)value;
-}
-
 /* Ethernet's header, with the tag that the run's frames have; where what follows goes. */
 static uint8_t *start(const struct pktgen_worker *own, const struct lane *lane, const uint8_t to[6],
 	uint32_t type, struct message *message)
@@ -49,12 +38,10 @@ static uint8_t *start(const struct pktgen_worker *own, const struct lane *lane, 
 	memcpy(at + 6, lane->mac, 6);
 	at += 12;
 	if (own->conf->vlan) {
-		put16(at, 0x8100);
-		put16(at + 2, (uint32_t)own->conf->vlan);
-		at += TAG;
+		at = put16(at, TYPE_TAG);
+		at = put16(at, (uint32_t)own->conf->vlan);
 	}
-	put16(at, type);
-	return at + 2;
+	return put16(at, type);
 }
 
 static void send(struct packet_worker *worker, struct lane *lane, const struct message *message)
@@ -82,10 +69,10 @@ static void send_arp(struct packet_worker *worker, struct lane *lane, uint32_t o
 {
 	static const uint8_t all[6] = {255, 255, 255, 255, 255, 255};
 	struct message message;
-	uint8_t *at = start(worker->own, lane, target_mac ? target_mac : all, 0x0806, &message);
+	uint8_t *at = start(worker->own, lane, target_mac ? target_mac : all, TYPE_ARP, &message);
 
 	put16(at, 1);
-	put16(at + 2, 0x0800);
+	put16(at + 2, TYPE_IPV4);
 	put16(at + 4, 0x0604);
 	put16(at + 6, operation);
 	memcpy(at + 8, lane->mac, 6);
@@ -114,7 +101,7 @@ static void send_nd(struct packet_worker *worker, struct lane *lane, uint8_t typ
 	const uint8_t target[16])
 {
 	struct message message;
-	uint8_t *ip = start(worker->own, lane, to_mac, 0x86dd, &message), *nd = ip + IPV6;
+	uint8_t *ip = start(worker->own, lane, to_mac, TYPE_IPV6, &message), *nd = ip + IPV6;
 
 	ip[0] = 0x60;
 	ip[5] = ND;
@@ -168,7 +155,7 @@ static bool take_arp(
 	struct pktgen_worker *own = worker->own;
 	uint8_t sender[16] = {0}, target[16] = {0};
 
-	if (len < ARP || own->pattern->v6 || get16(arp) != 1 || get16(arp + 2) != 0x0800)
+	if (len < ARP || own->pattern->v6 || get16(arp) != 1 || get16(arp + 2) != TYPE_IPV4)
 		return false;
 	memcpy(sender + 12, arp + 14, 4);
 	memcpy(target + 12, arp + 24, 4);
@@ -215,14 +202,14 @@ __attribute__((cold)) bool neighbour_take(
 	type = get16(at + 12);
 	at += ETHERNET;
 	len -= ETHERNET;
-	if (type == 0x8100) {
+	if (type == TYPE_TAG) {
 		type = get16(at + 2);
 		at += TAG;
 		len -= TAG;
 	}
-	if (type == 0x0806)
+	if (type == TYPE_ARP)
 		is = take_arp(worker, lane, at, len);
-	else if (type == 0x86dd)
+	else if (type == TYPE_IPV6)
 		is = take_nd(worker, lane, buf->data, at, len);
 	vbn_count(&own->neighbour_came, is);
 	return is;
