@@ -180,8 +180,6 @@ static void test_too_long(void **state)
 		0);
 	for (int compressed = 0; compressed < 2; compressed++) {
 		conf.cqe_compression = compressed ? VBN_ON : VBN_AUTO;
-		if (compressed && !compresses(&conf))
-			continue;
 		connect_wire(&conf, 1);
 		take_everything();
 		for (uint32_t i = 0; i < 60; i++)
@@ -268,8 +266,6 @@ static void test_nonsense_compressed(void **state)
 
 	(void)state;
 	conf.cqe_compression = VBN_ON;
-	if (!compresses(&conf))
-		return;
 	connect_wire(&conf, 1);
 	take_everything();
 	for (int round = 0; round < 6; round++) {

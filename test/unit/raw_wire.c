@@ -148,25 +148,6 @@ void connect_wire(const struct vbn_queue_conf *conf, uint32_t n)
 	create_sender(conf);
 }
 
-bool compresses(const struct vbn_queue_conf *asked)
-{
-	struct vbn_queue_conf conf = *asked;
-	struct vbn_queue *queue;
-	int ret;
-
-	assert_int_equal(vbn_rx_group_create(wire.b, NULL, &wire.group), 0);
-	conf.rx_group = wire.group;
-	conf.cqe_compression = VBN_ON;
-	ret = vbn_queue_create(wire.worker, wire.b, &conf, &queue);
-	if (!ret)
-		vbn_queue_destroy(queue);
-	else
-		assert_has(wire.log, "does not compress");
-	vbn_rx_group_destroy(wire.group);
-	wire.group = NULL;
-	return !ret;
-}
-
 /* ---- frames ---- */
 
 void put16(uint8_t *to, uint32_t value)

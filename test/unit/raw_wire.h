@@ -63,9 +63,6 @@ bool is_striding(void);
 /* With other ports and pools: MTU, bytes of a buf. */
 void reopen_wire(uint32_t frame_mtu, uint32_t data_size);
 
-/* Whether the device compresses the CQEs of such a receive ring, or says that it does not. */
-bool compresses(const struct vbn_queue_conf *conf);
-
 uint32_t cqe_size(void);
 struct vbn_queue_conf conf_of(void);
 void create_receivers(const struct vbn_queue_conf *asked, uint32_t n);
