@@ -42,7 +42,7 @@ static uint32_t path_read(const struct net_path *path, const struct vbn_ip *ip, 
 		return 0;
 	is_it = is_path_of(path, ip) && now < load_once(&path->until);
 	mtu = load_once(&path->mtu);
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	copied_before_check();
 	return is_it && load_once(&path->seq) == seq ? mtu : 0;
 }
 
@@ -83,7 +83,7 @@ void vbn__path_learn(struct net_seat *seat, const struct news *news)
 	struct net_path *path = place_for(paths_of(seat->net, ip), ip);
 
 	store_once(&path->seq, path->seq + 1);
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	closed_before_reuse();
 	store_once(&path->ip_words[0], ip_high(ip));
 	store_once(&path->ip_words[1], ip_low(ip));
 	store_once(&path->mtu, max(news->value, (uint32_t)(ip_is4(ip) ? LEAST4 : LEAST6)));
