@@ -101,8 +101,8 @@ struct vbn_queue_conf {
 	struct vbn_num max_peer_reads;
 
 	/* RC, as the field encodes them. Retries: 0 to 7, default 7 (6 of soft-RoCE, which takes 7 for
-	 * "for ever"); 7 RNR retries are for ever. Local ACK timeout: 4.096 us * 2^value, 0 to 31, 0 is never; default 14 (67 ms). Minimum RNR NAK
-	 * timer: 0 to 31; default 1 (10 us). */
+	 * "for ever"); 7 RNR retries are for ever. Local ACK timeout: 4.096 us * 2^value, 0 to 31, 0 is
+	 * never; default 14 (67 ms). Minimum RNR NAK timer: 0 to 31; default 1 (10 us). */
 	struct vbn_num retry_count;
 	struct vbn_num rnr_retry;
 	struct vbn_num timeout;
@@ -160,8 +160,8 @@ struct vbn_queue_conf {
 	 * the peer has mapped it, which happens behind the connect; others go by the ring, in order with
 	 * them. A send's buf then is free, or comes back, when the peer has received it, not before, and a
 	 * queue that is destroyed or reset takes back what was not received. It halves what copying costs;
-	 * up to some 64 KiB two cores that share the copying carry more by the ring. ON: -ENOTSUP unless tx_pool's
-	 * zone is shared. AUTO: where it is. */
+	 * up to some 64 KiB two cores that share the copying carry more by the ring. ON: -ENOTSUP unless
+	 * tx_pool's zone is shared. AUTO: where it is. */
 	enum vbn_switch by_reference;
 
 	/* Bytes of a CQE: 64 or 128; default what libmlx5 takes, 64 on x86. */
@@ -213,8 +213,9 @@ int vbn_queue_create(struct vbn_worker *worker, struct vbn_port *port,
 void vbn_queue_address(const struct vbn_queue *queue, struct vbn_address *address);
 
 /* Posts the receives, then takes the QP through RTR to RTS towards the peer; the smaller path MTU
- * of the two ends holds. A UD queue has no peer of its own, nor a raw one: NULL. -EINVAL: not an address, another
- * version, another transport or link; -EISCONN: connected before; -EPERM: not the worker's thread.
+ * of the two ends holds. A UD queue has no peer of its own, nor a raw one: NULL. -EINVAL: not an
+ * address, another version, another transport or link; -EISCONN: connected before; -EPERM: not the
+ * worker's thread.
  *
  * On iWARP this is the beginning: the ends then meet by rdma_cm, on the control thread. What is staged
  * meanwhile stays in the ring and goes when they have. Both ends must be connected within 10 s of each
@@ -227,8 +228,8 @@ int vbn_queue_connect(struct vbn_queue *queue, const struct vbn_address *peer);
  * it is unconnected. A queue whose CQ had failed comes back with another CQ and QPN, the others on
  * that CQ when they are reset, too. -EIO: that cannot be had (by plain verbs, or because the CQ is
  * its srq's, which must be made anew), so that it can only be destroyed; -EPERM: not the worker's
- * thread. A TAP device that is gone is made anew; where an interface is gone, -ENODEV until it is back. A capture
- * file is read from its beginning, and written on. */
+ * thread. A TAP device that is gone is made anew; where an interface is gone, -ENODEV until it is
+ * back. A capture file is read from its beginning, and written on. */
 int vbn_queue_reset(struct vbn_queue *queue);
 
 /* Ends the QP; bufs it holds are freed. Events not yet polled are lost. The end of a worker destroys

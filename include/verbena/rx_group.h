@@ -7,10 +7,11 @@
  * destroyed, the others receive nothing either until another one has taken its place; the rules stay.
  *
  * What the port's device shares with the kernel (mlx5) comes only where a rule takes it: with no rule
- * nothing does. An interface (xdp) gives what comes by the group's queues: all of it where there is no rule, else
- * what a rule takes, and the kernel keeps the rest; it has no marks, counts for each rule but a lone EVERYTHING, and sees the tags that are in the frame. A port
- * that has a device or a file to itself (tap, pcap) gets everything, with and without VBN_RULE_EVERYTHING, and
- * answers -EOPNOTSUPP to other rules.
+ * nothing does. An interface (xdp) gives what comes by the group's queues: all of it where there is no
+ * rule, else what a rule takes, and the kernel keeps the rest; it has no marks, counts for each rule but
+ * a lone EVERYTHING, and sees the tags that are in the frame. A port that has a device or a file to itself
+ * (tap, pcap) gets everything, with and without VBN_RULE_EVERYTHING, and answers -EOPNOTSUPP to other
+ * rules.
  *
  * Functions: any thread; the work is done on the control thread.
  */

@@ -213,9 +213,9 @@ uint32_t vbn__mini_newest(const struct cq *cq, uint32_t index, struct mlx5_cqe64
 /* What vbn__sq_reap() does, of a queue whose own CQ is compressed. */
 int vbn__mini_reap(struct mlx5_queue *mq, struct vbn_event *events, int n);
 
-/* mini_rq.c: the form in which a device compresses CQEs of so many bytes (0: as libmlx5 makes them),
- * or 0 with a sentence where it does not. Then the session of a receive CQ, whoever has the CQ frees
- * it; the ops of a queue with such CQs of its own. */
+/* mini_rq.c: the form in which a device compresses CQEs of so many bytes (0: as libmlx5 makes them), one
+ * that tells the stride where the ring has those, or 0 with a sentence where it does not. Then the session
+ * of a receive CQ, whoever has the CQ frees it; the ops of a queue with such CQs of its own. */
 uint8_t vbn__mini_format(struct rdma_port *port, uint32_t cqe_size, bool strided);
 struct session *vbn__mini_session(void);
 void vbn__mini_ops(struct queue_ops *ops, bool datagrams);

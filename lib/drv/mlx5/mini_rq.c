@@ -8,9 +8,9 @@
 
 /* ---- on the control thread ---- */
 
-/* Any format has the length, which is all that a queue pair's receives need; of strides the last one
- * says where the packet begins, too; not every device has
- * every format, nor for CQEs of 128 bytes. 0: this device has none. */
+/* Any format has the length, which is all that a queue pair's receives need; of strides only the last
+ * one says where the packet begins. Not every device has every format, nor for CQEs of 128 bytes. 0: this
+ * device has none. */
 static uint8_t choose_format(struct ibv_context *context, uint32_t cqe_size, bool strided)
 {
 	static const uint8_t formats[] = {MLX5DV_CQE_RES_FORMAT_HASH, MLX5DV_CQE_RES_FORMAT_CSUM,
