@@ -6,7 +6,8 @@
 
 #include "channel_fixture.h"
 
-#include <dirent.h>
+#include "../unit/held.h"
+
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -165,17 +166,6 @@ static void thousands_of_channels_in_one_worker(void **state)
 	free_many();
 }
 
-static int count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 /* One channel opened, used and closed by both ends. */
 static void cycle(void)
 {
@@ -207,14 +197,14 @@ static void channels_that_come_and_go_leave_nothing(void **state)
 			continue;
 		many_until(!f.here->n_channels && !f.there->n_channels);
 		bytes = mallinfo2().uordblks;
-		fds = count_fds();
+		fds = held_descriptors();
 	}
 	many_until(!f.here->n_channels && !f.there->n_channels);
 	printf("%d cycles, %.0f a second; %zu bytes of heap behind the first %d, %zu at the end; %d and %d descriptors\n",
 		n_cycles, n_cycles * 1e9 / (double)(clock_ns() - begin), bytes, warm_up,
-		(size_t)mallinfo2().uordblks, fds, count_fds());
+		(size_t)mallinfo2().uordblks, fds, held_descriptors());
 	/* a connection being wound up may have its descriptor still */
-	assert_in_range(count_fds(), 1, fds + 8);
+	assert_in_range(held_descriptors(), 1, fds + 8);
 	/* of ten thousand, a lost block in every fourth would be seen */
 	if (!UNIT_SHADOW)
 		assert_in_range(mallinfo2().uordblks, 1, bytes + (64 << 10));

@@ -6,6 +6,8 @@
 
 #include "two.h"
 
+#include "../unit/held.h"
+
 #include "drv/shm/lend.h"
 #include "drv/shm/meet.h"
 
@@ -619,23 +621,10 @@ static void test_offers(void **state)
 	assert_int_equal(two_segments(), segments);
 }
 
-static int n_mapped(const char *name)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
-	int n = 0;
-
-	assert_non_null(maps);
-	while (fgets(line, sizeof(line), maps))
-		n += strstr(line, name) != NULL;
-	fclose(maps);
-	return n;
-}
-
 /* However much is lent and taken back, what is mapped is bounded, and ends with who lent it. */
 static void test_bounded(void **state)
 {
-	const int fd = some_memfd(4096, SEALS, true), descriptors = two_descriptors();
+	const int fd = some_memfd(4096, SEALS, true), descriptors = held_descriptors();
 	const uint64_t since = clock_ns();
 	int sockets[SHM_VIEWS_IN_ALL / SHM_VIEWS + 2], n = 0;
 
@@ -646,16 +635,16 @@ static void test_bounded(void **state)
 			n += offer(sockets[i], slot, 4096, fd);
 	}
 	assert_in_range(n, SHM_VIEWS_IN_ALL - SHM_VIEWS, SHM_VIEWS_IN_ALL);
-	assert_int_equal(n_mapped("/memfd:lie"), n);
+	assert_int_equal(held_mappings("/memfd:lie"), n);
 	/* a worker is away: what is taken back still counts */
 	for (int i = 0; i < 400; i++) {
 		withdraw(sockets[0], (uint16_t)(i % SHM_VIEWS));
 		offer(sockets[0], (uint16_t)(i % SHM_VIEWS), 4096, fd);
 	}
-	assert_in_range(n_mapped("/memfd:lie"), 0, SHM_VIEWS_IN_ALL);
+	assert_in_range(held_mappings("/memfd:lie"), 0, SHM_VIEWS_IN_ALL);
 	for (size_t i = 0; i < ARRAY_SIZE(sockets); i++)
 		close(sockets[i]);
-	while (n_mapped("/memfd:lie") || two_descriptors() != descriptors) {
+	while (held_mappings("/memfd:lie") || held_descriptors() != descriptors) {
 		vbn_worker_poll(two.worker);
 		two_patience(since);
 	}
@@ -700,7 +689,7 @@ static int other_sends(void)
 static void kill_one(unsigned int *seed)
 {
 	const uint64_t since = clock_ns(), life = (uint64_t)rand_r(seed) % 20 * 1000000;
-	const int descriptors = two_descriptors(), segments = two_segments();
+	const int descriptors = held_descriptors(), segments = two_segments();
 	uint64_t number = 0, killed = 0;
 	struct vbn_event event = {0};
 
@@ -724,7 +713,7 @@ static void kill_one(unsigned int *seed)
 	assert_has(vbn_queue_error(two.queue), "its process has ended");
 	two_disconnect();
 	assert_true(WIFSIGNALED(two_wait()));
-	while (two_descriptors() != descriptors || two_segments() != segments)
+	while (held_descriptors() != descriptors || two_segments() != segments)
 		two_patience(since);
 	assert_int_equal(vbn_pool_available(two.pool), BUFS);
 }

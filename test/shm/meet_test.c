@@ -5,6 +5,7 @@
 #include "drv/shm/meet.h"
 
 #include "../unit/duo.h"
+#include "../unit/held.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -235,15 +236,6 @@ static int some_memfd(size_t size, unsigned int flags, int seals)
 	return fd;
 }
 
-static int n_descriptors(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 256; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 /* A queue connects to one of the liar's. */
 static int connect_to(struct liar *liar)
 {
@@ -255,7 +247,7 @@ static int connect_to(struct liar *liar)
 
 	liar->id = ++id ^ (uint64_t)getpid() << 20;
 	size = vbn__shm_socket_name(liar->id, &name);
-	liar->before = n_descriptors();
+	liar->before = held_descriptors();
 	liar->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(liar->socket, (struct sockaddr *)&name, size), 0);
 	assert_int_equal(listen(liar->socket, 1), 0);
@@ -273,7 +265,7 @@ static void disconnect_from(struct liar *liar)
 	duo.a = NULL;
 	pthread_join(liar->thread, NULL);
 	close(liar->socket);
-	assert_int_equal(n_descriptors(), liar->before);
+	assert_int_equal(held_descriptors(), liar->before);
 	if (liar->fd >= 0)
 		close(liar->fd);
 }

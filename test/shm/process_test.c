@@ -8,6 +8,8 @@
 
 #include "two.h"
 
+#include "../unit/held.h"
+
 #include "drv/shm/life.h"
 
 #include <pthread.h>
@@ -321,7 +323,7 @@ static void nothing_is_left(int descriptors, int segments)
 {
 	const uint64_t since = clock_ns();
 
-	while (two_descriptors() != descriptors || two_segments() != segments)
+	while (held_descriptors() != descriptors || two_segments() != segments)
 		two_patience(since);
 }
 
@@ -331,7 +333,7 @@ static void test_killed(void **state)
 	const unsigned int n = asked ? (unsigned int)atoi(asked) : 12;
 	struct death *deaths = calloc(n, sizeof(*deaths));
 	unsigned int seed = (unsigned int)getpid();
-	const int descriptors = two_descriptors(), segments = two_segments();
+	const int descriptors = held_descriptors(), segments = two_segments();
 
 	(void)state;
 	for (unsigned int i = 0; i < n; i++) {

@@ -7,8 +7,7 @@
 #include "drv/shm/box.h"
 
 #include "../unit/duo.h"
-
-#include <dirent.h>
+#include "../unit/held.h"
 
 static struct vbn_queue_conf plain(void)
 {
@@ -702,31 +701,6 @@ static void test_lies_that_nobody_reads(void **state)
 
 /* ---- nothing is left behind ---- */
 
-static int n_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
-static int n_segments(void)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
-	int n = 0;
-
-	assert_non_null(maps);
-	while (fgets(line, sizeof(line), maps))
-		n += strstr(line, "/memfd:verbena") != NULL;
-	fclose(maps);
-	return n;
-}
-
 static void test_nothing_is_left(void **state)
 {
 	struct vbn_queue_conf conf = plain();
@@ -736,8 +710,8 @@ static void test_nothing_is_left(void **state)
 	duo_connect(&conf);
 	duo_stream(duo.a, duo.b, 10);
 	duo_disconnect();
-	descriptors = n_descriptors();
-	segments = n_segments();
+	descriptors = held_descriptors();
+	segments = held_mappings("/memfd:verbena");
 	for (int i = 0; i < 50; i++) {
 		duo_connect(&conf);
 		duo_stream(duo.a, duo.b, 10);
@@ -745,8 +719,8 @@ static void test_nothing_is_left(void **state)
 			meet_again();
 		duo_disconnect();
 	}
-	assert_int_equal(n_descriptors(), descriptors);
-	assert_int_equal(n_segments(), segments);
+	assert_int_equal(held_descriptors(), descriptors);
+	assert_int_equal(held_mappings("/memfd:verbena"), segments);
 }
 
 #define test(name) cmocka_unit_test_setup_teardown(name, duo_open, duo_close)

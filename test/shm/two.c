@@ -2,7 +2,8 @@
 
 #include "two.h"
 
-#include <dirent.h>
+#include "../unit/held.h"
+
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -159,27 +160,7 @@ void two_patience(uint64_t since)
 	sched_yield();
 }
 
-int two_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	must(dir, "/proc is there");
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 int two_segments(void)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
-	int n = 0;
-
-	must(maps, "/proc is there");
-	while (fgets(line, sizeof(line), maps))
-		n += strstr(line, "/memfd:verbena") != NULL;
-	fclose(maps);
-	return n;
+	return held_mappings("/memfd:verbena");
 }

@@ -62,7 +62,6 @@ bool two_may_hear(void);
 /* Ends a process that waits too long. */
 void two_patience(uint64_t since);
 
-int two_descriptors(void);
 int two_segments(void);
 
 #endif

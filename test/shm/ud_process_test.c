@@ -7,6 +7,8 @@
 
 #include "two.h"
 
+#include "../unit/held.h"
+
 #include "drv/shm/ud.h"
 
 #include <signal.h>
@@ -233,7 +235,7 @@ static void nothing_is_left(int descriptors, int segments)
 {
 	const uint64_t since = clock_ns();
 
-	while (two_descriptors() > descriptors || two_segments() > segments) {
+	while (held_descriptors() > descriptors || two_segments() > segments) {
 		pair_work();
 		two_patience(since);
 	}
@@ -269,7 +271,7 @@ static void test_killed_senders(void **state)
 
 	(void)state;
 	pair_make();
-	descriptors = two_descriptors() + 1; /* of the timer that sees to what is over */
+	descriptors = held_descriptors() + 1; /* of the timer that sees to what is over */
 	segments = two_segments();
 	for (int i = 0; i < DEATHS; i++) {
 		const uint64_t life = (uint64_t)(rand_r(&seed) % 20000) * 1000;
@@ -326,7 +328,7 @@ static void test_killed_receivers(void **state)
 
 	(void)state;
 	pair_make();
-	descriptors = two_descriptors() + 1;
+	descriptors = held_descriptors() + 1;
 	segments = two_segments();
 	for (int i = 0; i < DEATHS; i++) {
 		const uint64_t before = drops(pair.from, "tx_no_peer");

@@ -7,8 +7,7 @@
 #include "drv/shm/ud.h"
 
 #include "../unit/duo.h"
-
-#include <dirent.h>
+#include "../unit/held.h"
 
 enum { N_SENDERS = 20 };
 
@@ -336,27 +335,7 @@ static void test_receiver_gone(void **state)
 
 static int n_segments(void)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512];
-	int n = 0;
-
-	assert_non_null(maps);
-	while (fgets(line, sizeof(line), maps))
-		n += strstr(line, "/memfd:verbena") != NULL;
-	fclose(maps);
-	return n;
-}
-
-static int n_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
+	return held_mappings("/memfd:verbena");
 }
 
 /* The control thread frees what the worker is done with. */
@@ -441,7 +420,7 @@ static void test_nothing_is_left(void **state)
 	duo_connect(&conf);
 	duo_stream(duo.a, duo.b, 10);
 	duo_disconnect();
-	descriptors = n_descriptors();
+	descriptors = held_descriptors();
 	segments = n_segments();
 	for (int i = 0; i < 50; i++) {
 		duo_connect(&conf);
@@ -454,7 +433,7 @@ static void test_nothing_is_left(void **state)
 		}
 		duo_disconnect();
 	}
-	assert_in_range(n_descriptors(), 0, descriptors + 1); /* a timer's */
+	assert_in_range(held_descriptors(), 0, descriptors + 1); /* a timer's */
 	assert_int_equal(n_segments(), segments);
 }
 

@@ -26,6 +26,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../unit/held.h"
+
 #define CLASS_IB     "/sys/class/infiniband"
 #define CLASS_UVERBS "/sys/class/infiniband_verbs"
 #define DEVICE0      CLASS_IB "/mlx5_0"
@@ -619,25 +621,13 @@ static void test_threads_share_a_context(void **state)
 	assert_int_equal(ibv_close_device(context), 0);
 }
 
-static int count_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 static void test_nothing_is_left_open(void **state)
 {
 	int before, after;
 
 	(void)state;
 	assert_int_equal(ibv_close_device(open_device("mlx5_0")), 0);
-	before = count_descriptors();
+	before = held_descriptors();
 	for (int i = 0; i < 10; i++) {
 		struct ibv_context *context = open_device("mlx5_0");
 		struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -653,7 +643,7 @@ static void test_nothing_is_left_open(void **state)
 		}
 		assert_int_equal(ibv_close_device(context), 0);
 	}
-	after = count_descriptors();
+	after = held_descriptors();
 	assert_int_equal(after, before);
 }
 
