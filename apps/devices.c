@@ -16,7 +16,8 @@ static const struct command command = {
 	.name = "devices",
 	.usage = "[options]",
 	.summary =
-		"Lists the ports of this machine, RDMA devices' and the same-host one, and interfaces for raw Ethernet: driver, NUMA node, state, speed, MTU, GIDs or MAC and queues, what they can.",
+		"Lists the ports of this machine, RDMA devices' and the same-host one, and interfaces for raw Ethernet: driver,\n"
+		"NUMA node, state, speed, MTU, GIDs or MAC and queues, what they can.",
 	.more = "examples:\n"
 		"  verbena devices\n"
 		"  verbena vhca --devices 2 -- verbena devices\n"

@@ -53,8 +53,8 @@ static const struct command command = {
 		"                           what goes by and matches, for Wireshark\n"
 		"\n"
 		"Every frame that came is in `received`, and in `sent` or in `drops` by its name; that is checked at the end. JSON:\n"
-		"tool version mode devices seconds received sent drops msg_rate gbit_rate cycles_per_packet queues workers accounted capture\n"
-		"effective stopped errors.\n"
+		"tool version mode devices seconds received sent drops msg_rate gbit_rate cycles_per_packet queues workers accounted\n"
+		"capture effective stopped errors, and of l3 `fates`: what became of the frames that are no drops.\n"
 		"\n"
 		"exit status: 0 done, stopped by SIGINT or SIGTERM included; 1 a queue failed, or frames are not accounted for;\n"
 		"2 usage; 3 cannot run here.\n",

@@ -30,9 +30,10 @@ static const struct command command = {
 	.usage = "[options]",
 	.summary =
 		"Shows the emulated devices that processes of this machine have open: ports, GIDs, QPs, CQs, SRQs,\n"
-		"receive WQs, their tables, flow rules, memory regions, counters, and how often a rule of the device's contract was broken. Asks the\n"
-		"processes of this user, or as root of all, in this network namespace. One that does not answer within\n"
-		"3 seconds, because it is stopped or has no core, has a line that says so.",
+		"receive WQs, their tables, flow rules, memory regions, counters, and how often a rule of the device's\n"
+		"contract was broken. Asks the processes of this user, or as root of all, in this network namespace.\n"
+		"One that does not answer within 3 seconds, because it is stopped or has no core, has a line that\n"
+		"says so.",
 	.more = "exit status: 0 also where there is none; 2 usage; 3 the processes cannot be listed.\n",
 	.options = options,
 	.n_options = ARRAY_SIZE(options),

@@ -24,7 +24,7 @@ _verbena_values() {
 		inside && /^  [^ ]/ && !/^ {20}/ && $1 != option && started { exit }
 		inside { started = 1; text = text " " $0 }
 		END {
-			sub(/\(.*/, "", text); sub(/;.*/, "", text)
+			gsub(/\([^)]*\)/, "", text); sub(/;.*/, "", text)
 			if (text ~ /^ *[a-z]+ or [a-z]+: /) sub(/: .*/, "", text); else sub(/.*: /, "", text)
 			gsub(/,| or /, " ", text)
 			print text
@@ -63,7 +63,7 @@ _verbena_value() {
 	--fault)
 		_verbena_reply -W "$(_verbena_faults "$@")" -- "$current"
 		[[ ${COMPREPLY[*]} == *= ]] && compopt -o nospace 2>/dev/null ;;
-	--connection | --op | --profile | --strict | --wire | --for)
+	--connection | --op | --protocol | --profile | --strict | --wire | --for)
 		_verbena_reply -W "$(_verbena_values "$option" "$@")" -- "$current" ;;
 	*)
 		case $argument in

@@ -105,6 +105,7 @@ class Completion(unittest.TestCase):
         self.assertNotIn("name", self.complete("msgrate", "--device", ""))
         self.assertEqual(self.complete("doctor", "--for", ""), ["msgrate", "packet"])
         self.assertEqual(self.complete("msgrate", "--op", "=", "cm"), ["cmp-swap"])
+        self.assertEqual(self.complete("pktgen", "--protocol", ""), ["arp", "ethernet", "icmp", "tcp", "tcp-syn", "udp"])
         self.assertEqual(self.complete("fwd", "mac"), ["mac", "macswap"])
 
     def test_what_has_no_list(self):
