@@ -1,7 +1,8 @@
 /* steer_test.c - flow rules by verbs' specs and by mlx5dv's matchers: what fits, in which order, what
- * becomes of it, what is refused; and DevX objects beside them
+ * becomes of it, what is refused; DevX objects beside them; and the end of all that on a dead device
  */
 
+#include "../unit/vhca_ask.h"
 #include "raw.h"
 
 #include <errno.h>
@@ -546,16 +547,74 @@ static void devx(void **state)
 	raw_close(&raw);
 }
 
+/* ---- death ---- */
+
+/* What takes away still works, whoever made it; what makes does not. The device stays dead. */
+static void a_device_dies(void **state)
+{
+	static const uint8_t ones[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+	struct ibv_counters_init_attr none = {.comp_mask = 0};
+	struct ibv_counter_attach_attr packets = {.counter_desc = IBV_COUNTER_PACKETS};
+	struct ibv_flow_spec_counter_action count = {
+		.type = IBV_FLOW_SPEC_ACTION_COUNT, .size = sizeof(count)};
+	struct match mask = match_mac(ones), value = match_mac(unicast);
+	struct flow flow = flow_of(IBV_FLOW_ATTR_NORMAL, 0);
+	struct mlx5dv_flow_action_attr actions[2];
+	struct mlx5dv_flow_matcher *matcher;
+	struct mlx5dv_devx_obj *counter;
+	struct mlx5dv_devx_umem *umem;
+	struct ibv_flow *rule, *dv_rule;
+	struct mlx5dv_devx_uar *uar;
+	struct raw raw;
+	uint8_t out[OUT];
+
+	(void)state;
+	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ, .n_wqs = 2, .hash = RAW_ALL_HASH});
+	count.counters = ibv_create_counters(raw.context, &none);
+	assert_non_null(count.counters);
+	assert_int_equal(ibv_attach_counters_point_flow(count.counters, &packets, NULL), 0);
+	add_mac(&flow, raw_mac);
+	add_spec(&flow, &count, sizeof(count));
+	rule = ibv_create_flow(raw.hash_qp, &flow.attr);
+	assert_non_null(rule);
+	counter = devx_make(raw.context, 0x939, out);
+	assert_non_null(counter);
+	matcher = make_matcher(&raw, &mask, 1);
+	assert_non_null(matcher);
+	actions[0] = (struct mlx5dv_flow_action_attr){
+		.type = MLX5DV_FLOW_ACTION_DEST_IBV_QP, .qp = raw.hash_qp};
+	actions[1] = (struct mlx5dv_flow_action_attr){
+		.type = MLX5DV_FLOW_ACTION_COUNTERS_DEVX, .obj = counter};
+	dv_rule = dv_flow(matcher, &value, 2, actions);
+	assert_non_null(dv_rule);
+	umem = mlx5dv_devx_umem_reg(raw.context, raw_slot(&raw, 4), 4096, IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(umem);
+	uar = mlx5dv_devx_alloc_uar(raw.context, 0);
+	assert_non_null(uar);
+
+	vhca_tell("fatal mlx5_0");
+	errno = 0;
+	assert_null(ibv_create_flow(raw.hash_qp, &flow.attr));
+	assert_int_equal(errno, EIO);
+	assert_null(devx_make(raw.context, 0x939, out));
+	assert_int_equal(errno, EIO);
+	assert_int_equal(ibv_destroy_flow(dv_rule), 0);
+	assert_int_equal(mlx5dv_destroy_flow_matcher(matcher), 0);
+	assert_int_equal(mlx5dv_devx_obj_destroy(counter), 0);
+	assert_int_equal(mlx5dv_devx_umem_dereg(umem), 0);
+	mlx5dv_devx_free_uar(uar);
+	assert_int_equal(ibv_destroy_flow(rule), 0);
+	assert_int_equal(ibv_destroy_counters(count.counters), 0);
+	raw_close(&raw);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fields),
-		cmocka_unit_test(order),
-		cmocka_unit_test(the_rest),
-		cmocka_unit_test(counters),
-		cmocka_unit_test(what_is_refused),
-		cmocka_unit_test(matchers),
-		cmocka_unit_test(devx),
+		cmocka_unit_test(fields), cmocka_unit_test(order), cmocka_unit_test(the_rest),
+		cmocka_unit_test(counters), cmocka_unit_test(what_is_refused),
+		cmocka_unit_test(matchers), cmocka_unit_test(devx),
+		cmocka_unit_test(a_device_dies), /* the last one */
 	};
 
 	setenv("VHCA_WIRE", "loopback", 1);
