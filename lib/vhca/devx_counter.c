@@ -2,8 +2,6 @@
 
 #include "vhca/devx_object.h"
 
-/* ---- what is but a number, and counters ---- */
-
 int vhca_devx_create_number(struct vhca_mailbox *mailbox, struct vhca_devx *devx)
 {
 	devx->id = ++mailbox->context->device->tables->next_devx & 0xffffff;

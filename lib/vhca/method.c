@@ -605,8 +605,7 @@ bool vhca_call_outlives_device(const struct vhca_call *call, const struct vhca_m
 	if (method->n == 1 &&
 		method->specs[0].kind == ATTR_HANDLE) /* a handle, and nothing to do with it */
 		return true;
-	return method->run == uar_destroy || method->run == cq_destroy ||
-		method->run == qp_destroy || method->run == srq_destroy ||
-		method->run == wq_destroy || method->run == rwq_ind_table_destroy ||
+	return method->run == cq_destroy || method->run == qp_destroy ||
+		method->run == srq_destroy || method->run == wq_destroy ||
 		method->run == async_event_alloc;
 }
