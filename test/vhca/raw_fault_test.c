@@ -25,7 +25,7 @@ static uint32_t make(uint8_t *to, uint32_t i)
 	return raw_make(to, &(struct raw_frame){.payload = PAYLOAD, .seed = i});
 }
 
-/* How many bits of it are wrong, if it is frame `i`; none of them in the MACs. */
+/* How many bits of it are wrong, if it is frame `i`; none of them in the Ethernet header. */
 static uint32_t wrong_bits(const uint8_t *bytes, uint32_t size, uint32_t i)
 {
 	uint8_t due[256];
