@@ -46,23 +46,19 @@ static void zero_sum(void **state)
 	uint8_t *frame, *l4;
 	struct raw raw;
 	uint32_t size;
+	uint16_t sum;
 
 	(void)state;
 	raw_open(&raw, &(struct raw_conf){.receiver = RAW_WQ});
 	frame = raw_slot(&raw, 0);
 	size = raw_make(frame, &(struct raw_frame){.payload = 20});
 	l4 = frame + 34;
-	l4[8] = l4[6]; /* what was the sum goes into the payload, so that all of it is even */
-	l4[9] = l4[7];
 	memset(l4 + 8, 0, 20);
 	l4[6] = l4[7] = 0;
-	{
-		uint16_t sum = raw_sum(frame + 26, 8, 17 + 28);
-
-		sum = (uint16_t)~raw_sum(l4, 28, sum);
-		l4[8] = (uint8_t)(sum >> 8);
-		l4[9] = (uint8_t)sum;
-	}
+	/* what would be the sum goes into the payload */
+	sum = (uint16_t)~raw_sum(l4, 28, raw_sum(frame + 26, 8, 17 + 28));
+	l4[8] = (uint8_t)(sum >> 8);
+	l4[9] = (uint8_t)sum;
 	raw_post_recv(&raw, 0, 0, 1, RAW_SLOT);
 	raw_post_send(&raw, 0, 0, size, IBV_SEND_IP_CSUM);
 	expect_wc(raw.side.recv_cq, 0, IBV_WC_SUCCESS);

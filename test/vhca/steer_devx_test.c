@@ -200,6 +200,19 @@ static void wrong_cqs(void **state)
 	close_bench(&bench);
 }
 
+static void expect_wrong_queues(uint16_t opcode, const struct wrong *in_context,
+	size_t n_in_context, const struct wrong *in_wq, size_t n_in_wq)
+{
+	struct bench bench;
+	struct command right;
+
+	open_bench(&bench);
+	right = queue_command(&bench, opcode, 2 * RINGS);
+	expect_wrong(&bench, &right, QUEUE_CONTEXT, in_context, n_in_context);
+	expect_wrong(&bench, &right, QUEUE_CONTEXT + QUEUE_WQ, in_wq, n_in_wq);
+	close_bench(&bench);
+}
+
 static void wrong_rqs(void **state)
 {
 	static const struct wrong in_rqc[] = {
@@ -226,15 +239,9 @@ static void wrong_rqs(void **state)
 		{WQ_DBR_ADDR, 3 * RINGS + 4, BAD_PARAMETER},
 		{WQ_PAGE_OFFSET, 1, BAD_PARAMETER},
 	};
-	struct bench bench;
-	struct command right;
 
 	(void)state;
-	open_bench(&bench);
-	right = queue_command(&bench, OP_CREATE_RQ, 2 * RINGS);
-	expect_wrong(&bench, &right, QUEUE_CONTEXT, in_rqc, N(in_rqc));
-	expect_wrong(&bench, &right, QUEUE_CONTEXT + QUEUE_WQ, in_wq, N(in_wq));
-	close_bench(&bench);
+	expect_wrong_queues(OP_CREATE_RQ, in_rqc, N(in_rqc), in_wq, N(in_wq));
 }
 
 static void wrong_sqs(void **state)
@@ -255,15 +262,9 @@ static void wrong_sqs(void **state)
 		{WQ_UAR_PAGE, 0xffffff, BAD_PARAMETER},
 		{WQ_UMEM_OFFSET, 4 * RINGS - 64, BAD_PARAMETER},
 	};
-	struct bench bench;
-	struct command right;
 
 	(void)state;
-	open_bench(&bench);
-	right = queue_command(&bench, OP_CREATE_SQ, 2 * RINGS);
-	expect_wrong(&bench, &right, QUEUE_CONTEXT, in_sqc, N(in_sqc));
-	expect_wrong(&bench, &right, QUEUE_CONTEXT + QUEUE_WQ, in_wq, N(in_wq));
-	close_bench(&bench);
+	expect_wrong_queues(OP_CREATE_SQ, in_sqc, N(in_sqc), in_wq, N(in_wq));
 }
 
 /* Striding ones too: 64 bytes to 8 KiB, 8 strides and up. */

@@ -549,7 +549,8 @@ static void devx(void **state)
 
 /* ---- death ---- */
 
-/* What takes away still works, whoever made it; what makes does not. The device stays dead. */
+/* What takes away still works, whoever made it; what makes does not. The device stays
+ * dead, so this is the last case. */
 static void a_device_dies(void **state)
 {
 	static const uint8_t ones[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
@@ -611,10 +612,14 @@ static void a_device_dies(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fields), cmocka_unit_test(order), cmocka_unit_test(the_rest),
-		cmocka_unit_test(counters), cmocka_unit_test(what_is_refused),
-		cmocka_unit_test(matchers), cmocka_unit_test(devx),
-		cmocka_unit_test(a_device_dies), /* the last one */
+		cmocka_unit_test(fields),
+		cmocka_unit_test(order),
+		cmocka_unit_test(the_rest),
+		cmocka_unit_test(counters),
+		cmocka_unit_test(what_is_refused),
+		cmocka_unit_test(matchers),
+		cmocka_unit_test(devx),
+		cmocka_unit_test(a_device_dies),
 	};
 
 	setenv("VHCA_WIRE", "loopback", 1);
