@@ -2,6 +2,7 @@
 
 #include "stack_fixture.h"
 
+#include "net/seat.h"
 #include "run/rcu.h"
 
 static struct stack stack;
@@ -295,6 +296,54 @@ static void test_flood_of_neighbours(void **arg)
 	stack_clear(&stack);
 	assert_int_equal(send_to(udp, PEER4, 9, 30), 1);
 	assert_int_equal(stack.n_sent, 1);
+	vbn_udp_close(udp);
+	stack_close(&stack);
+}
+
+/* Of its own MAC. */
+static void hear_of(const char *ip)
+{
+	const uint8_t mac[6] = {2, 0, 0, 0, 9, 9};
+
+	frame_arp(&frame, 1, mac, ip, (const uint8_t[6]){0}, OUR4);
+	memcpy(frame.bytes + 6, mac, 6);
+	stack_input(&stack, frame.bytes, frame.len);
+	assert_int_equal(neighbour_state(ip), VBN_NEIGHBOUR_STALE);
+}
+
+static void forget_all(void)
+{
+	for (int i = 0; i < 60 && vbn_net_neighbours(stack.net, NULL, 0); i++)
+		stack_pass(&stack, 1000);
+	assert_int_equal(vbn_net_neighbours(stack.net, NULL, 0), 0);
+	vbn__rcu_barrier();
+}
+
+/* An entry's lives are counted, and begin anew: who remembers one is not taken in by another of its number. */
+static void test_lives_begin_anew(void **arg)
+{
+	const struct neighbour *entry;
+	struct vbn_udp *udp;
+
+	(void)arg;
+	stack_open(&stack, &(struct vbn_net_conf){.stale_ms = 1000}, 1500);
+	udp = open_port(1000, NULL);
+	entry = stack.net->free_neighbours;
+	stack_know(&stack, PEER4);
+	assert_int_equal(entry->life, WORD_LIFE);
+	assert_int_equal(send_to(udp, PEER4, 9, 30), 1);
+	forget_all();
+	assert_ptr_equal(stack.net->free_neighbours, entry);
+	stack.net->free_neighbours->life = WORD_LIVES; /* thousands of them later */
+	hear_of("10.0.0.8");
+	assert_int_equal(entry->life, 0);
+	forget_all();
+	hear_of("10.0.0.9");
+	assert_int_equal(entry->life, WORD_LIFE);
+	stack_clear(&stack);
+	assert_int_equal(send_to(udp, PEER4, 9, 30), 1);
+	assert_int_equal(stack.n_sent, 1);
+	assert_non_null(stack_sent(&stack, 0x0806, -1, 0)); /* it is asked for */
 	vbn_udp_close(udp);
 	stack_close(&stack);
 }
@@ -1103,6 +1152,7 @@ int main(void)
 		cmocka_unit_test(test_spoofed_arp),
 		cmocka_unit_test(test_addresses_are_probed),
 		cmocka_unit_test(test_flood_of_neighbours),
+		cmocka_unit_test(test_lives_begin_anew),
 		cmocka_unit_test(test_udp_echo),
 		cmocka_unit_test(test_sockets),
 		cmocka_unit_test(test_connection_is_refused),
