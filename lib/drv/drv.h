@@ -139,6 +139,16 @@ extern const struct queue_ops vbn__refusing_ops;
 /* What a transport has not: each answers -EOPNOTSUPP. */
 extern const struct queue_ops vbn__lacking_ops;
 
+/* A technique of a queue's conf that a driver may lack, so that it cannot be insisted on. */
+struct technique {
+	const char *name;
+	bool wanted;
+};
+
+/* The first that the conf insists on, of mlx5's own rings and of `more`; NULL: none. */
+const char *vbn__technique_wanted(
+	const struct vbn_queue_conf *conf, const struct technique *more, size_t n);
+
 /* On the control thread: what the queue's worker finds at its next vbn_poll(). */
 static inline void queue_tell(struct vbn_queue *queue, uint32_t news)
 {

@@ -23,30 +23,21 @@ void vbn__frame_queue_end(struct frame_queue *fq)
 
 int vbn__frame_conf_check(const struct vbn_port *port, const struct vbn_queue_conf *conf)
 {
-	const struct {
-		const char *name;
-		bool wanted;
-	} techniques[] = {
+	const struct technique more[] = {
 		{"shared_cq = ON", conf->shared_cq == VBN_ON},
 		{"doorbell_burst = OFF", conf->doorbell_burst == VBN_OFF},
-		{"templates", conf->templates == VBN_ON},
-		{"blueflame", conf->blueflame == VBN_ON},
-		{"own_uar", conf->own_uar == VBN_ON},
-		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
-		{"cqe_compression", conf->cqe_compression == VBN_ON},
-		{"cqe_size", conf->cqe_size != 0},
 		{"inline_size", conf->inline_size.value != 0},
 		{"pace_kbit", conf->pace_kbit != 0},
 		{"striding", conf->striding == VBN_ON},
 		{"multi_packet", conf->multi_packet == VBN_ON},
 		{"vlan_strip", conf->vlan_strip == VBN_ON},
 	};
+	const char *name = vbn__technique_wanted(conf, more, ARRAY_SIZE(more));
 
-	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
-		if (techniques[i].wanted)
-			return fail(ENOTSUP,
-				"queue cannot be created: port %s is no ConnectX and has no %s: leave it to the library",
-				port->info.name, techniques[i].name);
+	if (name)
+		return fail(ENOTSUP,
+			"queue cannot be created: port %s is no ConnectX and has no %s: leave it to the library",
+			port->info.name, name);
 	if (conf->rx_group && conf->rx_pool && conf->rx_pool->data_size < FRAME_LEAST)
 		return fail(EINVAL,
 			"queue cannot be created: bufs of pool \"%s\" hold %u bytes, and the shortest frame has %d: make its data_size that of the longest frame, of %zu",

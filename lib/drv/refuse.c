@@ -1,5 +1,5 @@
-/* refuse.c - the data path of a queue that takes nothing (not connected yet, or failed), and what
- * stands for operations that a transport has not */
+/* refuse.c - the data path of a queue that takes nothing (not connected yet, or failed), what stands for
+ * operations that a transport has not, and techniques that a driver has not */
 
 #include "drv/drv.h"
 
@@ -90,3 +90,27 @@ static uint32_t none_outstanding(const struct vbn_queue *queue)
 
 const struct queue_ops vbn__refusing_ops = TABLE(refuse);
 const struct queue_ops vbn__lacking_ops = TABLE(lack);
+
+static const char *first_wanted(const struct technique *techniques, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (techniques[i].wanted)
+			return techniques[i].name;
+	return NULL;
+}
+
+const char *vbn__technique_wanted(
+	const struct vbn_queue_conf *conf, const struct technique *more, size_t n)
+{
+	const struct technique mlx5s[] = {
+		{"templates", conf->templates == VBN_ON},
+		{"blueflame", conf->blueflame == VBN_ON},
+		{"own_uar", conf->own_uar == VBN_ON},
+		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
+		{"cqe_compression", conf->cqe_compression == VBN_ON},
+		{"cqe_size", conf->cqe_size != 0},
+	};
+	const char *name = first_wanted(mlx5s, ARRAY_SIZE(mlx5s));
+
+	return name ? name : first_wanted(more, n);
+}

@@ -23,20 +23,12 @@ enum {
 /* What only a NIC has cannot be insisted on. */
 static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *conf)
 {
-	const struct {
-		const char *name;
-		bool wanted;
-	} techniques[] = {
+	const struct technique more[] = {
 		{"shared_cq = ON", conf->shared_cq == VBN_ON},
 		{"doorbell_burst = OFF", conf->doorbell_burst == VBN_OFF},
-		{"templates", conf->templates == VBN_ON},
-		{"blueflame", conf->blueflame == VBN_ON},
-		{"own_uar", conf->own_uar == VBN_ON},
-		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
-		{"cqe_compression", conf->cqe_compression == VBN_ON},
-		{"cqe_size", conf->cqe_size != 0},
 		{"pace_kbit", conf->pace_kbit != 0},
 	};
+	const char *name = vbn__technique_wanted(conf, more, ARRAY_SIZE(more));
 
 	if (conf->by_reference == VBN_ON && conf->transport == VBN_UD)
 		return fail(ENOTSUP,
@@ -45,11 +37,10 @@ static int check_conf(const struct vbn_port *port, const struct vbn_queue_conf *
 		return fail(ENOTSUP,
 			"queue cannot be created: by_reference is on, and pool \"%s\" is of a zone that is not shared: make that with memfd = ON, on Linux 5.1 or later",
 			conf->tx_pool->name);
-	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
-		if (techniques[i].wanted)
-			return fail(ENOTSUP,
-				"queue cannot be created: port %s is shared memory, which has no %s: leave it to the library",
-				port->info.name, techniques[i].name);
+	if (name)
+		return fail(ENOTSUP,
+			"queue cannot be created: port %s is shared memory, which has no %s: leave it to the library",
+			port->info.name, name);
 	return 0;
 }
 

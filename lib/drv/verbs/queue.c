@@ -190,28 +190,19 @@ static void free_memory(struct verbs_queue *vq)
 /* A technique of direct verbs cannot be insisted on. */
 static int check_conf(struct rdma_port *port, const struct vbn_queue_conf *conf)
 {
-	const struct {
-		const char *name;
-		bool wanted;
-	} techniques[] = {
-		{"blueflame", conf->blueflame == VBN_ON},
-		{"own_uar", conf->own_uar == VBN_ON},
-		{"scatter_to_cqe", conf->scatter_to_cqe == VBN_ON},
-		{"cqe_compression", conf->cqe_compression == VBN_ON},
+	const struct technique more[] = {
 		{"prefetch", conf->prefetch == VBN_ON},
-		{"templates", conf->templates == VBN_ON},
-		{"cqe_size", conf->cqe_size != 0},
 	};
+	const char *name = vbn__technique_wanted(conf, more, ARRAY_SIZE(more));
 
 	if (port->port.info.link == VBN_LINK_IWARP && conf->transport != VBN_RC)
 		return fail(ENOTSUP,
 			"queue cannot be created: port %s is iWARP, which has RC alone: take that, or a RoCE or InfiniBand device",
 			port->port.info.name);
-	for (size_t i = 0; i < ARRAY_SIZE(techniques); i++)
-		if (techniques[i].wanted)
-			return fail(ENOTSUP,
-				"queue cannot be created: port %s is driven by plain verbs, which have no %s: leave it to the library, or open the device by mlx5",
-				port->port.info.name, techniques[i].name);
+	if (name)
+		return fail(ENOTSUP,
+			"queue cannot be created: port %s is driven by plain verbs, which have no %s: leave it to the library, or open the device by mlx5",
+			port->port.info.name, name);
 	return vbn__rdma_can_pace(port, conf);
 }
 
