@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <numa.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -250,13 +251,18 @@ static int read_described_cpus(const char *root, cpu_set_t *allowed)
 
 /* ---- nodes ---- */
 
+/* libnuma reads a node's CPUs when it is first asked for them, and keeps them where all threads look. */
+static pthread_mutex_t libnuma_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static void nodes_of_libnuma(struct topo *topo)
 {
 	if (numa_available() < 0)
 		return;
 	topo->n_nodes = numa_max_node() + 1;
+	pthread_mutex_lock(&libnuma_lock);
 	for (int i = 0; i < topo->n_cpus; i++)
 		topo->node_of_cpu[topo->cpus[i]] = (short)max(numa_node_of_cpu(topo->cpus[i]), 0);
+	pthread_mutex_unlock(&libnuma_lock);
 }
 
 static int nodes_of_sysfs(const char *root, struct topo *topo)

@@ -36,7 +36,6 @@ static struct vbn_net *net;
 static struct host hosts[WORKERS];
 static void (*act)(struct host *host);
 static pthread_barrier_t all;
-static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t n_home, n_passed, go_on;
 
 #define PATIENCE_NS (60ull * 1000 * 1000 * 1000)
@@ -277,11 +276,7 @@ static void *run(void *arg)
 	const uint64_t deadline = clock_ns() + 2 * PATIENCE_NS;
 	bool home = false;
 
-	/* One after the other: libnuma looks at the nodes when it is asked first, and no thread sanitizer sees
-	 * how it does so. */
-	pthread_mutex_lock(&beginning);
 	must(!vbn_worker_attach(&(struct vbn_worker_conf){0}, &host->worker), "a worker begins");
-	pthread_mutex_unlock(&beginning);
 	must(!vbn_pool_create(
 		     &(struct vbn_pool_conf){
 			     .n_bufs = BUFS, .data_size = 512, .headroom = VBN_NUM(128)},

@@ -4,6 +4,7 @@
 #include "unit.h"
 
 #include <ftw.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 /* ---- a described machine ---- */
@@ -182,6 +183,35 @@ static void this_machine(void **state)
 	}
 }
 
+/* The first of all readers, at once: libnuma, too, is asked for the first time. */
+enum { READERS = 4 };
+
+static pthread_barrier_t readers;
+
+static void *read_at_once(void *topo)
+{
+	pthread_barrier_wait(&readers);
+	return vbn__topo_read(NULL, topo) ? NULL : topo;
+}
+
+static void several_threads(void **state)
+{
+	struct topo topos[READERS];
+	pthread_t threads[READERS];
+	void *read;
+
+	(void)state;
+	pthread_barrier_init(&readers, NULL, READERS);
+	for (int i = 0; i < READERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, read_at_once, &topos[i]), 0);
+	for (int i = 0; i < READERS; i++) {
+		pthread_join(threads[i], &read);
+		assert_ptr_equal(read, &topos[i]);
+		assert_memory_equal(&topos[i], &topos[0], sizeof(topos[0]));
+	}
+	pthread_barrier_destroy(&readers);
+}
+
 /* ---- lists ---- */
 
 static void good_lists(void **state)
@@ -268,6 +298,7 @@ static void formatting(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(several_threads),
 		cmocka_unit_test_setup_teardown(two_nodes, make_root, remove_root),
 		cmocka_unit_test_setup_teardown(
 			allowed_is_bounded_by_online_and_status, make_root, remove_root),
