@@ -9,6 +9,7 @@
  *     device.c     devices, contexts, ports, GIDs
  *     object.c     numbers, PDs, MRs, AHs, UARs; queue.c CQs and SRQs; qp.c QPs and their states
  *     event.c      completion and async events
+ *     memory.h     the program's memory, as a device reads and writes it
  *     fork.c       what a child of fork() has of it all
  *     lost.c       what fails when the program has unmapped memory; guard.c catches the fault
  *     port.c       what changes meanwhile: port state, GIDs, a device's death; interface.c, a port that
