@@ -65,8 +65,7 @@ def own_network():
 
 @functools.cache
 def mac_of(name):
-    with open("/proc/net/dev", encoding="ascii"):  # the namespace's own, where sysfs may be another's
-        text = run_command("ip", "-o", "link", "show", name)
+    text = run_command("ip", "-o", "link", "show", name)  # sysfs may be another namespace's
     return bytes.fromhex(re.search(r"link/ether ([0-9a-f:]+)", text)[1].replace(":", ""))
 
 

@@ -1,4 +1,4 @@
-/* network.c - the far end of a veth pair, in a network namespace of this process */
+/* network.c - the far end of a veth pair or a TAP, in a network namespace of this process */
 
 #include "network.h"
 
