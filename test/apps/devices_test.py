@@ -4,7 +4,7 @@ import ctypes
 import os
 import subprocess
 
-from command import DEVICE_KEYS, DONE, INTERFACE_KEYS, VERBENA, CommandTest, main, strict_json, verbena
+from command import DEVICE_KEYS, DONE, INTERFACE_KEYS, VERBENA, CommandTest, main, strict_json, time, verbena
 
 
 def listed(answer):
@@ -58,6 +58,7 @@ class Devices(CommandTest):
             if subprocess.run(["ip", *words.split()], check=False).returncode:
                 print("SKIP devices_interfaces: needs veth pairs, with iproute2")
                 return
+        self.await_up("left", "right")
         before = subprocess.run(["ip", "link"], capture_output=True, check=True).stdout
         answer = verbena("devices", "--json", "-")
         self.status(answer, DONE)
@@ -70,6 +71,14 @@ class Devices(CommandTest):
         self.assertEqual(subprocess.run(["ip", "link"], capture_output=True, check=True).stdout, before)
         table = verbena("devices")
         self.assertRegex(table.out, r"(?m)^tap:tapped +tap +- +down +ethernet .* 1500\n    mac [0-9a-f:]{17}, 1 queue of tun\n    can send packet$")
+
+    def await_up(self, *names):
+        """The kernel tells of a carrier when it finds the time."""
+        until = time.monotonic() + 30
+        for name in names:
+            while " state UP " not in subprocess.run(["ip", "link", "show", name], capture_output=True, text=True, check=True).stdout:
+                self.assertLess(time.monotonic(), until, name)
+                time.sleep(0.01)
 
     def look_at_xdp(self, interfaces):
         self.assertLessEqual({"xdp:left", "xdp:right", "xdp:none", "xdp:tapped"}, set(interfaces))
