@@ -85,6 +85,9 @@ int output_check(int err);
 /* Says why `what` could not be written, by errno's value. */
 int cannot_write(const char *what, int err);
 
+/* What others say of themselves goes to a terminal: nothing but printable characters. */
+void make_printable(char *text);
+
 /* "1 message", "2 messages". */
 const char *plural(uint64_t n, const char *noun, char text[64]);
 

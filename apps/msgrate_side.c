@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+/* Bytes of messages that processes of one host copy once: below, two cores that share the copying carry more. */
 enum { COPIED_ONCE = 64 << 10 };
 
 #define SETUP_TIMEOUT (20 * SECOND)
@@ -46,7 +47,6 @@ static int create_pools(struct side *side)
 	struct vbn_zone_conf zone = {.name = "msgrate"};
 	int err;
 
-	/* What processes of one host copy once: below, two cores that copy once each carry more. */
 	if (side->run->port_info.link == VBN_LINK_HOST && size >= COPIED_ONCE)
 		zone.memfd = VBN_ON;
 	size_pools(side, &tx, &rx);

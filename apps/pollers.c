@@ -114,9 +114,7 @@ void process_name(pid_t process, char name[16])
 	if (file)
 		fclose(file);
 	name[strcspn(name, "\n")] = 0;
-	for (char *c = name; *c; c++)
-		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
-			*c = '?';
+	make_printable(name);
 }
 
 /* "verbena (process 123)". */

@@ -191,6 +191,13 @@ void say_library(int level, const char *sentence, void *arg)
 	pthread_mutex_unlock(&lock);
 }
 
+void make_printable(char *text)
+{
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
+			*c = '?';
+}
+
 void say_library_again(void)
 {
 	pthread_mutex_lock(&lock);

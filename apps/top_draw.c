@@ -39,9 +39,7 @@ static const char *error_of(const struct row *row, char text[256])
 	const char *error = json_string_value(json_object_get(row->now, "error"));
 
 	snprintf(text, 256, "%s", error ? error : "");
-	for (char *c = text; *c; c++)
-		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
-			*c = '?';
+	make_printable(text);
 	return text;
 }
 

@@ -28,9 +28,7 @@ static void name_row(struct row *row)
 	const char *name = json_string_value(json_object_get(row->now, "name"));
 
 	snprintf(row->name, sizeof(row->name), "%s", name ? name : "?");
-	for (char *c = row->name; *c; c++)
-		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
-			*c = '?';
+	make_printable(row->name);
 }
 
 static struct history *history_of(struct process *process, uint32_t id)
@@ -300,9 +298,7 @@ void cell_text(const struct row *row, const struct column *column, size_t i, cha
 		snprintf(text, 32, "%.0f", value);
 	else
 		snprintf(text, 32, "%s", number_text(value, short_text));
-	for (char *c = text; *c; c++)
-		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
-			*c = '?';
+	make_printable(text);
 }
 
 /* ---- JSON ---- */

@@ -163,9 +163,7 @@ static const char *text(const json_t *object, const char *key)
 	char *to = shown[turn++ % ARRAY_SIZE(shown)];
 
 	snprintf(to, sizeof(shown[0]), "%s", value ? value : "?");
-	for (char *c = to; *c; c++)
-		if ((unsigned char)*c < 32 || (unsigned char)*c > 126)
-			*c = '?';
+	make_printable(to);
 	return to;
 }
 
