@@ -362,11 +362,11 @@ def case_programs():
             assert server.stdout.read(1000) == "x" * 1000
         with net.beside("iperf", "-s", "-u", "-p", "5002"):
             net.wait_for_socket(5002)
-            said = net.run("iperf", "-c", "10.9.0.2", "-u", "-p", "5001", "-b", "20M", "-l", "1000", "-n", "1000000")
+            said = net.run("iperf", "-c", "10.9.0.2", "-u", "-p", "5001", "-b", "5M", "-l", "1000", "-n", "500000")
         lost, total = map(int, re.search(r"(\d+)/ *(\d+) \([0-9.e+-]+%\)", said).groups())
-        assert lost < total / 2 and total >= 1000, said # some are: on two cores, by whichever of four waits for one
+        assert lost < total / 2 and total >= 500, said # some are: on two cores, by whichever of four waits for one
         counters = net.finish()
-    assert counters["udp_sent"] > 500, counters
+    assert counters["udp_sent"] > 250, counters
 
 
 def case_mtu():
