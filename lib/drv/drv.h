@@ -139,6 +139,22 @@ extern const struct queue_ops vbn__refusing_ops;
 /* What a transport has not: each answers -EOPNOTSUPP. */
 extern const struct queue_ops vbn__lacking_ops;
 
+/* The buf of a send, or of what else its owner has asked for, comes back with the cookie that it went
+ * with. */
+static force_inline void event_of_buf(struct vbn_queue *queue, struct vbn_buf *buf, uint32_t len,
+	enum vbn_op op, enum vbn_status status, struct vbn_event *event)
+{
+	*event = (struct vbn_event){
+		.queue = queue,
+		.buf = buf,
+		.cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL,
+		.len = len,
+		.op = (uint8_t)op,
+		.status = (uint8_t)status,
+	};
+	buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
+}
+
 /* A technique of a queue's conf that a driver may lack, so that it cannot be insisted on. */
 struct technique {
 	const char *name;

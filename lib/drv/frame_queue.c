@@ -55,15 +55,8 @@ int vbn__frame_back(struct frame_queue *fq, enum vbn_status status, struct vbn_e
 	for (; got < n && fq->back_tail != fq->back_head; got++) {
 		struct vbn_buf *buf = fq->back[fq->back_tail++ & fq->back_mask];
 
-		events[got] = (struct vbn_event){
-			.queue = &fq->queue,
-			.buf = buf,
-			.cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL,
-			.len = (uint32_t)vbn_buf_total(buf),
-			.op = VBN_OP_SEND,
-			.status = (uint8_t)status,
-		};
-		buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
+		event_of_buf(&fq->queue, buf, (uint32_t)vbn_buf_total(buf), VBN_OP_SEND, status,
+			&events[got]);
 		fq->n_out--;
 	}
 	return got;

@@ -357,20 +357,6 @@ static fast_path void flush(struct vbn_queue *queue)
 
 /* ---- completions ---- */
 
-static fast_path void give_back(
-	struct raw_queue *raw, struct vbn_buf *buf, enum vbn_status status, struct vbn_event *event)
-{
-	*event = (struct vbn_event){
-		.queue = &raw->queue,
-		.buf = buf,
-		.cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL,
-		.len = (uint32_t)vbn_buf_total(buf),
-		.op = VBN_OP_SEND,
-		.status = (uint8_t)status,
-	};
-	buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
-}
-
 static cold void free_foreign(struct vbn_buf *buf)
 {
 	vbn__buf_debug_done(buf);
@@ -403,7 +389,8 @@ static force_inline int release(
 			if (got == n)
 				break;
 			vbn__buf_debug_done(buf);
-			give_back(raw, buf, status, &events[got++]);
+			event_of_buf(&raw->queue, buf, (uint32_t)vbn_buf_total(buf), VBN_OP_SEND,
+				status, &events[got++]);
 		} else {
 			pool_close(&home);
 			free_foreign(buf);

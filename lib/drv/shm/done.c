@@ -36,22 +36,6 @@ fast_path void vbn__shm_follow(struct shm_queue *sq)
 	}
 }
 
-static fast_path void event_fill(struct shm_queue *sq, const struct shm_wqe *wqe,
-	enum vbn_status status, struct vbn_event *event)
-{
-	struct vbn_buf *buf = wqe->buf;
-
-	*event = (struct vbn_event){
-		.queue = &sq->queue,
-		.buf = buf,
-		.cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL,
-		.len = wqe->len,
-		.op = wqe->op,
-		.status = (uint8_t)status,
-	};
-	buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
-}
-
 fast_path int vbn__shm_release(
 	struct shm_queue *sq, uint32_t end, enum vbn_status status, struct vbn_event *events, int n)
 {
@@ -69,7 +53,8 @@ fast_path int vbn__shm_release(
 			if (got == n)
 				break;
 			vbn__buf_debug_done(wqe->buf);
-			event_fill(sq, wqe, status, &events[got++]);
+			event_of_buf(&sq->queue, wqe->buf, wqe->len, (enum vbn_op)wqe->op, status,
+				&events[got++]);
 		} else if (wqe->buf) {
 			vbn__buf_debug_done(wqe->buf);
 			vbn_buf_free(&wqe->buf, 1);

@@ -33,20 +33,6 @@ static bool op_fetches(enum vbn_op op)
 	return op == VBN_OP_READ || op == VBN_OP_FETCH_ADD || op == VBN_OP_CMP_SWAP;
 }
 
-static void event_fill(struct verbs_queue *vq, struct vbn_buf *buf, enum vbn_op op,
-	enum vbn_status status, struct vbn_event *event)
-{
-	*event = (struct vbn_event){
-		.queue = &vq->queue,
-		.buf = buf,
-		.cookie = buf->flags & VBN_BUF_COOKIE ? buf->cookie : NULL,
-		.len = (uint32_t)vbn_buf_total(buf),
-		.op = (uint8_t)op,
-		.status = (uint8_t)status,
-	};
-	buf->flags &= (uint8_t)~VBN_BUF_COOKIE;
-}
-
 int vbn__verbs_release(struct verbs_queue *vq, uint32_t end, enum vbn_status status,
 	struct vbn_event *events, int n)
 {
@@ -64,7 +50,8 @@ int vbn__verbs_release(struct verbs_queue *vq, uint32_t end, enum vbn_status sta
 			if (got == n)
 				break;
 			vbn__buf_debug_done(buf);
-			event_fill(vq, buf, op, status, &events[got++]);
+			event_of_buf(&vq->queue, buf, (uint32_t)vbn_buf_total(buf), op, status,
+				&events[got++]);
 		} else {
 			vbn__buf_debug_done(buf);
 			vbn_buf_free(&buf, 1);
